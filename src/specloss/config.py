@@ -1,0 +1,235 @@
+"""The experiment's config: pydantic models, and errors of one line that name the key, the value and what would be right.
+
+Every key of `config/*.yaml` is a field here, with its meaning as the field's description.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from specloss.cells import Cell
+
+
+class ConfigError(ValueError):
+    """Bad input; the message is one line fit for a user."""
+
+
+class Model(BaseModel):
+    """Base of all sections: no unknown keys, nothing silently converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+class Pair(Model):
+    """A target and a draft model."""
+
+    kind: Literal["draft"] = Field("draft", description="a separate draft model")
+    target: str = Field(description="local folder or hub id of the target")
+    draft: str = Field(description="local folder or hub id of the draft")
+    target_revision: str | None = Field(None, description="commit or tag of the target on the hub")
+    draft_revision: str | None = Field(None, description="commit or tag of the draft on the hub")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and forwards")
+    device: str = Field("auto", description="auto (a GPU if there is one), cpu, cuda, or a transformers device map")
+    attention: str = Field("sdpa", description="attention implementation of transformers; must take a 4-D mask")
+    trust_remote_code: bool = Field(False, description="run code that comes with a checkpoint")
+
+
+class Benchmark(Model):
+    """A named set of problems."""
+
+    task: str = Field(description="benchmark module, see specloss.benchmarks")
+    options: dict[str, Any] = Field(default_factory=dict, description="arguments of the benchmark's load()")
+    max_new_tokens: Annotated[int, Field(ge=1)] = Field(description="output limit for each problem")
+
+
+class Method(Model):
+    """A verification rule over a grid of its parameter. The key in `methods` is its label in paths and tables."""
+
+    rule: str | None = Field(None, description="rule name; the label if not given")
+    params: list[float] | None = Field(None, description="grid of the rule's parameter; none for rules without one")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of the rule, e.g. residual, coupling")
+
+
+class Decoding(Model):
+    """How every cell is decoded."""
+
+    gamma: Annotated[int, Field(ge=1, le=64)] = Field(description="drafted tokens per block")
+    temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy")
+    top_k: Annotated[int, Field(ge=0)] = Field(0, description="of both models; 0 keeps all")
+    top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="of both models; 1 keeps all")
+    batch_size: Annotated[int, Field(ge=1)] = Field(32, description="rows decoded together; never changes a token")
+    trace: Literal["full", "light"] = Field(
+        "full", description="full logs the distortion columns; light leaves them null"
+    )
+
+
+class Cluster(Model):
+    """Where cells run."""
+
+    actors: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto", description="actors that each hold a pair; auto: as many as the GPUs allow, else two cores each or fewer"
+    )
+    gpus_per_pair: Annotated[float, Field(ge=0)] | None = Field(
+        None, description="GPUs of one actor; none: 1 on a machine with GPUs, else 0"
+    )
+    cells_per_job: Annotated[int, Field(ge=1)] = Field(1, description="cells of one decode job")
+    problems_per_task: Annotated[int, Field(ge=1)] = Field(
+        512, description="a cell with more problems is split over idle actors in chunks of this size"
+    )
+    address: str | None = Field(None, description="address of a running Ray cluster; it is used and never stopped")
+
+
+class Tracking(Model):
+    """MLflow."""
+
+    uri: str | None = Field(None, description="tracking server or store; none: MLFLOW_TRACKING_URI, else a SQLite file")
+
+
+class Experiment(Model):
+    """One experiment: the whole config file."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
+        description="names results/<name>, reports/<name> and the MLflow experiment"
+    )
+    pairs: Annotated[dict[str, Pair], Field(min_length=1)]
+    benchmarks: Annotated[dict[str, Benchmark], Field(min_length=1)]
+    methods: Annotated[dict[str, Method], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    decoding: Decoding
+    cluster: Cluster = Cluster()
+    mlflow: Tracking = Tracking()
+    results: str = Field("results", description="folder for the outputs")
+    reports: str = Field("reports", description="folder for tables, figures and the report")
+
+    @field_validator("pairs", "benchmarks", "methods")
+    @classmethod
+    def _names_fit_paths(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for name in values:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name):
+                raise ValueError(f"name {name!r} must be letters, digits, '_', '.', '+' or '-': it is part of paths")
+        return values
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(f"{seeds} names a seed twice")
+        if min(seeds) < 0:
+            raise ValueError(f"{min(seeds)} is negative; seeds are 0 or more")
+        return seeds
+
+
+def read_config(path: Path | str) -> Experiment:
+    """Read and validate a YAML file. ConfigError, in one line, on anything wrong."""
+    path = Path(path)
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    return parse_config(values, str(path))
+
+
+def parse_config(values: Any, source: str) -> Experiment:
+    """Validate plain values; `source` names them in errors (the config file)."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source}: expected a mapping of keys at the top, got {type(values).__name__}")
+    try:
+        return Experiment.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {_one_line(error)}") from None
+
+
+def _one_line(error: ValidationError) -> str:
+    """The first fault, unknown keys first (a misspelt key also makes the right one missing)."""
+    faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+    fault = faults[0]
+    at = ".".join(str(part) for part in fault["loc"])
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    if fault["type"] == "extra_forbidden":
+        known = _fields_at(fault["loc"][:-1])
+        near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0)
+        return f"unknown key {at!r}; did you mean {near[0]!r}?{more}" if near else f"unknown key {at!r}{more}"
+    if fault["type"] == "missing":
+        return f"key {at!r} is missing{more}"
+    message = fault["msg"].removeprefix("Value error, ")
+    shown = repr(fault["input"])
+    return f"{at}: {message}, got {shown if len(shown) < 80 else shown[:77] + '...'}{more}"
+
+
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
+    sections: dict[str, type[Model]] = {
+        "pairs": Pair,
+        "benchmarks": Benchmark,
+        "methods": Method,
+        "decoding": Decoding,
+        "cluster": Cluster,
+        "mlflow": Tracking,
+    }
+    model = sections.get(str(location[0]), Experiment) if location else Experiment
+    return list(model.model_fields)
+
+
+def expand(experiment: Experiment) -> list[Cell]:
+    """All cells of an experiment, with the matched baselines that its methods need, in a stable order.
+
+    A matched baseline is a property of the rule: a gate at a parameter brings its truncation baseline at the same
+    parameter, and every rule brings standard speculative decoding, whether or not the config lists them.
+    """
+    settings = _method_settings(experiment)
+    return [
+        Cell(
+            experiment=experiment.name,
+            pair=pair_name,
+            benchmark=benchmark_name,
+            method=label,
+            param=param,
+            seed=seed,
+            settings={
+                "pair": pair.model_dump(),
+                "benchmark": benchmark.model_dump(),
+                "decoding": experiment.decoding.model_dump(exclude={"batch_size", "trace"}),
+                "rule": rule,
+                "options": options,
+            },
+        )
+        for pair_name, pair in experiment.pairs.items()
+        for seed in experiment.seeds
+        for benchmark_name, benchmark in experiment.benchmarks.items()
+        for label, rule, param, options in settings
+    ]
+
+
+def _method_settings(experiment: Experiment) -> list[tuple[str, str, float | None, dict[str, Any]]]:
+    """(label, rule, param, options) of every setting, baselines included. ConfigError names the method."""
+    from specloss.verification import get_rule
+
+    settings: dict[tuple[str, float | None], tuple[str, str, float | None, dict[str, Any]]] = {}
+
+    def add(label: str, rule: str, param: float | None, options: dict[str, Any]) -> None:
+        settings.setdefault((label, param), (label, rule, param, options))
+
+    for label, method in experiment.methods.items():
+        name = method.rule or label
+        for param in method.params or [None]:
+            try:
+                rule = get_rule(name, param, **method.options)
+            except (ValueError, TypeError) as error:
+                raise ConfigError(f"methods.{label}: {error}") from None
+            add(label, name, param, method.options)
+            baseline = rule.matched_baseline
+            if baseline is not None and baseline != "standard_sd":
+                shared = {key: value for key, value in method.options.items() if key in rule.baseline_options}
+                add(baseline, baseline, param, shared)
+    add("standard_sd", "standard_sd", None, {})
+    order = list(dict.fromkeys(["standard_sd", *(label for label, _ in settings)]))
+    return sorted(settings.values(), key=lambda s: (order.index(s[0]), s[2] or 0.0))

@@ -1,0 +1,63 @@
+"""Arrow schemas of the Parquet files in a cell folder. Cell keys are not columns: they come from the hive-style path."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+# One row per target call, ordered by (problem index, step). Lists run over the drafted positions of the block.
+STEPS = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("index", pa.int32()),  # of the problem within its benchmark
+        ("sample", pa.int32()),
+        ("step", pa.int32()),  # of this problem, from 0
+        ("position", pa.int32()),  # tokens generated before this block
+        ("drafted", pa.int32()),
+        ("accepted", pa.int32()),  # drafted tokens that were kept AND emitted (an end of sequence cuts the block)
+        ("token", pa.list_(pa.int32())),  # drafted tokens
+        ("p", pa.list_(pa.float32())),  # p(x) of each
+        ("q", pa.list_(pa.float32())),  # q(x) of each
+        ("accept_prob", pa.list_(pa.float32())),  # probability with which the rule keeps x
+        ("entropy_p", pa.list_(pa.float32())),  # nats
+        ("tv_pq", pa.list_(pa.float32())),
+        ("alpha", pa.list_(pa.float32())),  # acceptance rate sum(y), the mean of accept_prob over x ~ q
+        ("allowed_mass", pa.list_(pa.float32())),  # p(A); 1 for rules without an allowed set
+        ("tv_pi_p", pa.list_(pa.float32())),
+        ("tv_pi_target", pa.list_(pa.float32())),  # against the matched truncated target
+        ("kl_pi_p", pa.list_(pa.float32())),  # nats
+        ("overshoot", pa.list_(pa.float32())),  # sum of [pi - p]+
+        ("coupling_loss", pa.list_(pa.float32())),  # sum of min(q, pi) less alpha
+        ("emitted", pa.list_(pa.int32())),  # tokens that this call added to the output
+        ("stop", pa.string()),  # "eos", "length", "context" on the problem's last row, else null
+        # this row's share of its batch's wall time, so that sums over rows are wall seconds
+        ("draft_ms", pa.float32()),
+        ("verify_ms", pa.float32()),
+        ("overhead_ms", pa.float32()),
+    ]
+)
+
+GENERATIONS = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("index", pa.int32()),
+        ("sample", pa.int32()),
+        ("prompt", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("reference", pa.string()),
+        ("token_ids", pa.list_(pa.int32())),  # output, without the prompt, with the end of sequence if there was one
+        ("text", pa.string()),  # decoded without special tokens
+        ("stop", pa.string()),
+        ("target_calls", pa.int32()),
+    ]
+)
+
+GRADED = pa.schema(
+    [
+        ("problem", pa.string()),
+        ("index", pa.int32()),
+        ("sample", pa.int32()),
+        ("correct", pa.bool_()),
+        ("parsed", pa.bool_()),  # false: no answer could be read; such a problem counts as wrong
+        ("answer", pa.string()),
+    ]
+)
