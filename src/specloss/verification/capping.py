@@ -28,7 +28,7 @@ def capped_truncation(
     A, `everywhere`); `tail="drop"` sets `y = 0` for the tokens outside A that do not overshoot (`q <= p / l`), so
     the two factors act on different tokens outside A. `rho = norm([p - y]+)`, `p` if that is zero.
 
-    The defaults are the combined rule of Table 6; `everywhere` with `keep` is lenience, `nowhere` with `keep` the draft.
+    The defaults are the combined rule of Table 6; `everywhere` with `keep` is lenience, `nowhere` with it the draft.
     """
     allowed, ceiling = min_p_set(p, p_base), p / l
     capped = torch.minimum(q, ceiling)

@@ -1,4 +1,4 @@
-"""The registry: every rule by the name that configs, files and tables use. A new rule is one function and a line here."""
+"""The registry: all rules by the name that configs, files and tables use. A new rule is one function and a line here."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ RULES: dict[str, RuleSpec] = {
     "typical_acceptance": _eta_rule(
         function=rules.typical_acceptance,
         matched_baseline="eta_sampling",
+        baseline_options=("delta",),
         options={"residual": RESIDUAL, "delta": DELTA},
     ),
     "lenience": _lenience_rule(function=rules.lenience),
@@ -119,6 +120,14 @@ def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
         raise ValueError(f"{name}: parameter {spec.param} {problem}; valid: {spec.valid.describe(spec.param)}")
     bound = _bind_options(name, options)
     return (spec.build or Rule)(name, spec, None if param is None else float(param), bound)
+
+
+def matched_rule(rule: Rule) -> Rule | None:
+    """The baseline that `rule` must be compared with, at the same parameter and shared options; None for standard SD."""
+    if rule.matched_baseline is None:
+        return None
+    param = rule.param if RULES[rule.matched_baseline].param else None
+    return get_rule(rule.matched_baseline, param, **{key: rule.options[key] for key in rule.baseline_options})
 
 
 def _bind_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:

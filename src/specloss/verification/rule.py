@@ -54,7 +54,7 @@ class RuleSpec:
     """One line of the registry: a function and what has to be known about it.
 
     `exact` says that the induced distribution is the rule's own target for every (p, q): p itself, or p_A when
-    `truncates`. `allowed(p, param, options)` gives the rule's set A and `ensemble(p, q, param)` the mixture whose
+    `truncates`. `baseline_options` are the options that the matched baseline has to share. `allowed(p, param, options)` gives the rule's set A and `ensemble(p, q, param)` the mixture whose
     draw may be its bonus token. `grid` holds the values of the paper's tables (`in_paper`), else values to start with.
     """
 
@@ -64,6 +64,7 @@ class RuleSpec:
     grid: tuple[float | None, ...] = (None,)
     in_paper: bool = True
     matched_baseline: str | None = "standard_sd"
+    baseline_options: tuple[str, ...] = ()
     exact: bool = False
     truncates: bool = False
     allowed: Callable[[Tensor, Any, Mapping[str, Any]], Tensor] | None = None
@@ -125,6 +126,11 @@ class Rule:
     def matched_baseline(self) -> str | None:
         """Name of the rule this one must be compared with: lossless decoding of the distribution it aims at."""
         return self.spec.matched_baseline
+
+    @property
+    def baseline_options(self) -> tuple[str, ...]:
+        """Names of the options that the matched baseline has to share with this rule to be its match."""
+        return self.spec.baseline_options
 
     @property
     def lossless(self) -> bool:
