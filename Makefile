@@ -1,0 +1,64 @@
+# Every target works from a fresh clone: the environment is made on first use, in .venv.
+#
+#   make PYTHON=/path/to/python3 demo     another interpreter for .venv (3.11 or newer)
+#   make PORT=5001 ui                     another port
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench ui venv clean
+.DELETE_ON_ERROR:
+
+PYTHON ?=
+PORT ?= 5000
+BIN := .venv/bin
+VENV := .venv/.installed
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV) ## Run the whole experiment on the demo pair: reports/demo/index.html
+	@$(BIN)/specloss run config/demo.yaml
+
+test: $(VENV) ## Run the tests, but for those marked slow
+	@$(BIN)/python -m pytest -m "not slow"
+
+check: $(VENV) ## Check style: ruff, ruff format, snakefmt
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/snakefmt --check Snakefile workflow
+
+bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
+	@$(BIN)/python -m specloss.bench
+
+ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...)
+	@test -f results/mlflow.db || { echo "make ui: no results/mlflow.db yet; 'make demo' writes it" >&2; exit 1; }
+	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow server \
+		--backend-store-uri sqlite:///results/mlflow.db --host 127.0.0.1 --port $(PORT) --workers 1
+
+venv: $(VENV) ## Make .venv from envs/requirements.lock (the other targets do it by themselves)
+
+# .installing marks a .venv that is being filled. Found at the start, it means that an earlier try was cut short: begin
+# again from nothing. It becomes the stamp at the end, with the time of the start, so that a lock file that changed
+# meanwhile counts as newer.
+$(VENV): envs/requirements.lock pyproject.toml
+	@set -e; \
+	for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
+		if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
+			found=$$python; break; \
+		fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+		echo "specloss needs Python 3.11 or newer with its venv module; tried: $(or $(PYTHON),python3.11 python3 python3.12 python3.13)." \
+			"Install it, or name one: make PYTHON=/path/to/python3" >&2; \
+		exit 1; \
+	fi; \
+	if [ -e .venv/.installing ]; then rm -rf .venv; fi; \
+	mkdir -p .venv; touch .venv/.installing; \
+	echo "Installing into .venv with $$found (a few minutes, once)"; \
+	"$$found" -m venv .venv; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	mv .venv/.installing $(VENV)
+
+clean: ## Remove the demo's outputs and all caches; keep .venv and other experiments
+	rm -rf results/demo reports/demo .pytest_cache .ruff_cache .hypothesis
+	find src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +
