@@ -49,7 +49,8 @@ class BlockwiseRule(Rule):
         position = torch.arange(gamma, device=q.device)
         real = position < drafted.unsqueeze(-1)  # [batch, gamma]
         x = tokens.where(real, 0).unsqueeze(-1)
-        ratio = (p[:, :-1].gather(-1, x) / q.gather(-1, x)).squeeze(-1).where(real, 1.0).double()
+        p_x, q_x = p[:, :-1].gather(-1, x).squeeze(-1), q.gather(-1, x).squeeze(-1)  # [batch, gamma]
+        ratio = torch.where(q_x > 0, p_x / q_x, 0.0).where(real, 1.0).double()
         # a_i is a random walk in logarithms, reflected at 0: the walk minus its running maximum.
         walk = ratio.log().cumsum(-1)
         a = torch.exp(walk - walk.cummax(-1).values.clamp_min(0)) if gamma else ratio  # [batch, gamma]: a_1 ... a_gamma

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specloss.verification.allowed import min_p_set
 from specloss.verification.distributions import normalise
-from specloss.verification.rules import Mass
+from specloss.verification.rules import Mass, ceiling
 
 CAPS = ("nowhere", "inside", "outside", "everywhere")
 TAILS = ("keep", "drop")
@@ -30,11 +30,11 @@ def capped_truncation(
 
     The defaults are the combined rule of Table 6; `everywhere` with `keep` is lenience, `nowhere` with it the draft.
     """
-    allowed, ceiling = min_p_set(p, p_base), p / l
-    capped = torch.minimum(q, ceiling)
+    allowed, most = min_p_set(p, p_base), ceiling(p, l)
+    capped = torch.minimum(q, most)
     inside = capped if cap in ("inside", "everywhere") else q
     outside = capped if cap in ("outside", "everywhere") else q
     if tail == "drop":
-        outside = torch.where(q > ceiling, outside, 0.0)
+        outside = torch.where(q > most, outside, 0.0)
     y = torch.where(allowed, inside, outside)
     return y, normalise((p - y).clamp_min(0), p)

@@ -1,4 +1,4 @@
-"""The registry: all rules by the name that configs, files and tables use. A new rule is one function and a line here."""
+"""All rules, by the names that configs, files and tables use. A new rule is one function and one line here."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ RULES: dict[str, RuleSpec] = {
     "cos_contrastive": RuleSpec(
         function=rules.cos_contrastive,
         param="mu",
-        valid=Interval(0, 10),
+        valid=Interval(0, 100),
         grid=(0.1, 0.3, 0.5),
         in_paper=False,
         ensemble=rules.contrastive_ensemble,
@@ -123,7 +123,7 @@ def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
 
 
 def matched_rule(rule: Rule) -> Rule | None:
-    """The baseline that `rule` must be compared with, at the same parameter and shared options; None for standard SD."""
+    """The baseline to compare `rule` with, at the same parameter and shared options; None for standard SD."""
     if rule.matched_baseline is None:
         return None
     param = rule.param if RULES[rule.matched_baseline].param else None

@@ -54,8 +54,9 @@ class RuleSpec:
     """One line of the registry: a function and what has to be known about it.
 
     `exact` says that the induced distribution is the rule's own target for every (p, q): p itself, or p_A when
-    `truncates`. `baseline_options` are the options that the matched baseline has to share. `allowed(p, param, options)` gives the rule's set A and `ensemble(p, q, param)` the mixture whose
-    draw may be its bonus token. `grid` holds the values of the paper's tables (`in_paper`), else values to start with.
+    `truncates`. `baseline_options` are the options that the matched baseline has to share. `allowed(p, param,
+    options)` gives the rule's set A and `ensemble(p, q, param)` the mixture that a bonus token may be drawn from.
+    `grid` holds the values of the paper's tables (`in_paper`), else values to start with.
     """
 
     function: Callable[..., tuple[Tensor, Tensor]] | None
@@ -199,8 +200,8 @@ class Rule:
         y, rho = self(p[:, :-1], q)
         real = torch.arange(q.shape[1], device=q.device) < drafted.unsqueeze(-1)  # [batch, gamma]
         x = tokens.where(real, 0).unsqueeze(-1)  # [batch, gamma, 1]; padding may be no token at all
-        ratio = (y.gather(-1, x) / q.gather(-1, x)).squeeze(-1)
-        accept_prob = ratio.where(real, 0.0)
+        y_x, q_x = y.gather(-1, x).squeeze(-1), q.gather(-1, x).squeeze(-1)  # [batch, gamma]
+        accept_prob = torch.where(real & (q_x > 0), y_x / q_x, 0.0)
         accepted = (uniforms < accept_prob).cumprod(-1).sum(-1)  # [batch]
         rows = torch.arange(len(q), device=q.device)
         bonus = self.bonus(p[rows, drafted], bonus_q)  # [batch, vocab]

@@ -59,14 +59,19 @@ def typical_acceptance(
     return gate(p, q, eta_set(p, epsilon, delta), residual)
 
 
+def ceiling(p: Tensor, l: float) -> Tensor:  # noqa: E741
+    """`p / l` [..., vocab]; an l that single precision would take for zero is raised to one that it can divide by."""
+    return p / max(l, 1e-30)
+
+
 def lenience(p: Tensor, q: Tensor, l: float) -> Mass:  # noqa: E741
     """Lenience (Leviathan et al. 2023, appendix A.5): `y = min(q, p / l)`, `rho = norm([p - q]+)`."""
-    return torch.minimum(q, p / l), normalise((p - q).clamp_min(0), p)
+    return torch.minimum(q, ceiling(p, l)), normalise((p - q).clamp_min(0), p)
 
 
 def overshoot_ceiling(p: Tensor, q: Tensor, l: float) -> Mass:  # noqa: E741
     """The paper's Table 1 ceiling: `y = min(q, p / l)`, `rho = norm([p - y]+)`. For a chain it equals `lenience`."""
-    y = torch.minimum(q, p / l)
+    y = torch.minimum(q, ceiling(p, l))
     return y, normalise((p - y).clamp_min(0), p)
 
 
@@ -76,7 +81,7 @@ def adaptive_interpolation(p: Tensor, q: Tensor, l: float) -> Mass:  # noqa: E74
     `D = sum([q - p/l]+) / sum([q - p]+)` in [0, 1] is the share of the way to p that `lenience` goes where q <= p.
     """
     excess = (q - p).clamp_min(0).sum(-1, keepdim=True)  # [..., 1]; zero when p == q, where any D gives pi = p
-    rejected = (q - p / l).clamp_min(0).sum(-1, keepdim=True)
+    rejected = (q - ceiling(p, l)).clamp_min(0).sum(-1, keepdim=True)
     d = torch.where(excess > 0, rejected / excess, 0.0).clamp_max(1)
     return speculative(torch.lerp(q, p, d), q, fallback=p)
 
