@@ -1,4 +1,4 @@
-"""The experiment's config: pydantic models, and errors of one line that name the key, the value and what would be right.
+"""The experiment's config: pydantic models, and one-line errors that name the key, the value and what would be right.
 
 Every key of `config/*.yaml` is a field here, with its meaning as the field's description.
 """
@@ -73,7 +73,8 @@ class Cluster(Model):
     """Where cells run."""
 
     actors: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
-        "auto", description="actors that each hold a pair; auto: as many as the GPUs allow, else two cores each or fewer"
+        "auto",
+        description="actors that each hold a pair; auto: as many as the GPUs allow, else at most two",
     )
     gpus_per_pair: Annotated[float, Field(ge=0)] | None = Field(
         None, description="GPUs of one actor; none: 1 on a machine with GPUs, else 0"

@@ -1,4 +1,4 @@
-"""Arrow schemas of the Parquet files in a cell folder. Cell keys are not columns: they come from the hive-style path."""
+"""Arrow schemas of the Parquet files in a cell folder. Cell keys are no columns: they come from the hive-style path."""
 
 from __future__ import annotations
 

@@ -1,0 +1,84 @@
+"""A key-value cache whose rows have lengths of their own, so that rejecting tokens costs nothing.
+
+Keys and values are written at each row's own positions and what lies behind a row's length is masked out until it is
+overwritten. This is a `Cache` of transformers plus a 4-D mask: no model code is touched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class RaggedLayer(CacheLayerMixin):
+    """Keys and values of one layer, [rows, heads, time, dim]; allocated at the first update."""
+
+    is_sliding = False
+
+    def __init__(self, cache: RaggedCache) -> None:
+        super().__init__()
+        self.cache = cache
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Allocate for the shape, type and device of the first keys and values."""
+        rows, time = self.cache.rows, self.cache.time
+        self.keys = key_states.new_zeros(rows, key_states.shape[1], time, key_states.shape[3])
+        self.values = value_states.new_zeros(rows, value_states.shape[1], time, value_states.shape[3])
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Write [rows, heads, new, dim] at the cache's current slots; return what this forward attends to."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        at = (self.cache.row_index, slice(None), self.cache.slots)
+        self.keys[at] = key_states.transpose(1, 2)
+        self.values[at] = value_states.transpose(1, 2)
+        if self.cache.prefilling:  # new rows start empty: their own keys are all there is to see
+            return key_states, value_states
+        return self.keys[:, :, : self.cache.visible], self.values[:, :, : self.cache.visible]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Not consulted with a 4-D mask; the visible span."""
+        return self.cache.visible, 0
+
+    def get_seq_length(self) -> int:
+        """Not consulted with explicit position ids."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """Time steps that fit."""
+        return self.cache.time
+
+
+class RaggedCache(Cache):
+    """`rows` x `time` of keys and values for each of a model's layers."""
+
+    def __init__(self, layers: int, rows: int, time: int, device: torch.device) -> None:
+        self.rows, self.time = rows, time
+        self.visible = 0
+        self.prefilling = False
+        self._all_rows = torch.arange(rows, device=device).unsqueeze(1)
+        self.row_index = self._all_rows  # [rows of this forward, 1]
+        self.slots = torch.empty(0)  # [rows of this forward, new tokens]
+        super().__init__(layers=[RaggedLayer(self) for _ in range(layers)])
+
+    def at(self, slots: Tensor, visible: int) -> RaggedCache:
+        """Prepare a forward of all rows that writes at `slots` [rows, new] and sees the first `visible` slots."""
+        self.row_index, self.slots, self.visible, self.prefilling = self._all_rows, slots, visible, False
+        return self
+
+    def fill(self, rows: Tensor, slots: Tensor) -> RaggedCache:
+        """Prepare a forward that fills the rows `rows` [n] from empty, at `slots` [n, new]."""
+        self.row_index, self.slots, self.visible, self.prefilling = rows.unsqueeze(1), slots, slots.shape[1], True
+        return self
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but `rows` [n], in that order."""
+        for layer in self.layers:
+            if layer.is_initialized:
+                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+        self.rows = len(rows)
+        self._all_rows = self._all_rows[: self.rows]

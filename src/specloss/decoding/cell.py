@@ -1,0 +1,77 @@
+"""Decoding one cell, or a chunk of its problems, into its two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from specloss.benchmarks import Item, get_benchmark
+from specloss.cells import Cell
+from specloss.schema import GENERATIONS
+
+if TYPE_CHECKING:
+    from specloss.models.pair import LoadedPair
+
+
+def load_items(cell: Cell) -> list[Item]:
+    """The problems of the cell's benchmark, in their fixed order."""
+    benchmark = cell.settings["benchmark"]
+    return get_benchmark(benchmark["task"]).load(**benchmark["options"])
+
+
+def count_problems(cell: Cell) -> int:
+    """How many problems the cell has."""
+    return len(load_items(cell))
+
+
+def decode_cell(
+    pair: LoadedPair, cell: Cell, indices: Sequence[int], *, batch_size: int, trace: str = "full"
+) -> tuple[pa.Table, pa.Table]:
+    """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
+
+    Neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem whose prompt
+    is empty or does not fit the context.
+    """
+    # heavy imports here, so that thin clients can count problems
+    from specloss.decoding.api import decode_prompts
+    from specloss.decoding.chain import Prompt
+    from specloss.decoding.warp import Warper
+    from specloss.verification import get_rule
+
+    items = load_items(cell)
+    settings, decoding = cell.settings, cell.settings["decoding"]
+    chosen = [items[i] for i in indices]
+    prompts = [
+        Prompt(pair.tokenizer(item.prompt).input_ids, item.id, index)
+        for index, item in zip(indices, chosen, strict=True)
+    ]
+    decoded = decode_prompts(
+        pair,
+        prompts,
+        rule=get_rule(settings["rule"], cell.param, **settings["options"]),
+        gamma=decoding["gamma"],
+        warper=Warper(decoding["temperature"], decoding["top_k"], decoding["top_p"]),
+        max_new_tokens=settings["benchmark"]["max_new_tokens"],
+        seed=cell.seed,
+        batch_size=batch_size,
+        trace=trace,
+    )
+    calls = dict(zip(*[c.to_pylist() for c in decoded.steps["index"].value_counts().flatten()], strict=True))
+    generations = pa.table(
+        {
+            "problem": [item.id for item in chosen],
+            "index": list(indices),
+            "sample": [prompt.sample for prompt in prompts],
+            "prompt": [item.prompt for item in chosen],
+            "prompt_ids": [list(prompt.ids) for prompt in prompts],
+            "reference": [item.reference for item in chosen],
+            "token_ids": decoded.token_ids,
+            "text": decoded.texts,
+            "stop": decoded.stops,
+            "target_calls": [calls[index] for index in indices],
+        },
+        schema=GENERATIONS,
+    )
+    return decoded.steps, generations
