@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from specloss.verification.distributions import induced, speculative, truncate
+from specloss.verification.distributions import induced, normalise, speculative, truncate
 
 COUPLINGS = ("native", "maximal")
 
@@ -97,8 +97,9 @@ class Verdict:
 
 
 def at_least_float32(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Half-precision distributions are widened: their sums over a vocabulary would be off by a percent."""
-    return tuple(t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for t in tensors)
+    """Distributions [..., vocab], those in half precision widened and renormalised: they may sum to 1 +- a percent."""
+    half = (torch.bfloat16, torch.float16)
+    return tuple(normalise(t.float(), t.float()) if t.dtype in half else t for t in tensors)
 
 
 class Rule:
@@ -165,7 +166,8 @@ class Rule:
 
     def target(self, p: Tensor, q: Tensor | None = None) -> Tensor:
         """The distribution [..., vocab] to compare with: p_A for truncation baselines and gates, p otherwise."""
-        return truncate(*at_least_float32(p), self.allowed(p)) if self.spec.compares_truncated else p
+        (p,) = at_least_float32(p)
+        return truncate(p, self.allowed(p)) if self.spec.compares_truncated else p
 
     def bonus(self, p: Tensor, q: Tensor | None = None) -> Tensor:
         """Distribution [..., vocab] of the bonus token after a fully kept block; `q` only if `bonus_needs_q`.
@@ -176,7 +178,7 @@ class Rule:
             if q is None:
                 raise ValueError(f"{self.name} with bonus=r needs the draft's distribution at the bonus position")
             return self.spec.ensemble(*at_least_float32(p, q), self.param)
-        return self.target(p) if self.spec.truncates else p
+        return self.target(p) if self.spec.truncates else at_least_float32(p)[0]
 
     def verify(
         self,
