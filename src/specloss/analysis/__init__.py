@@ -1,0 +1,47 @@
+"""From the cells' files to tables, figures, findings and the report.
+
+    results/<exp>/cells/…  --summarise-->  summary.parquet, problems.parquet  -->  tables, figures, findings, report
+
+Everything after `summarise` reads the two small files alone. This module imports nothing heavy: the workflow needs
+the names of the outputs while it parses. The analysis knows nothing of models, decoding or Snakemake.
+
+Units everywhere: accuracy and parse failures in percent of answers, times in seconds, BE in tokens, DS in tokens / s,
+shares and probability masses from 0 to 1.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TABLES = ("findings", "table4", "table2", "gaps", "distortion", "time")
+FIGURES = ("fig1_gap_by_level", "fig3_truncation", "fig6_collaborative", "acceptance_by_position", "time_split")
+TABLE_SUFFIXES = ("csv", "md", "tex")
+FIGURE_SUFFIXES = ("svg", "png", "csv")
+
+
+def summarise(experiment_json: Path, results: Path):
+    """Write `summary.parquet` and `problems.parquet` of an experiment; see `specloss.analysis.summary`."""
+    from specloss.analysis import summary
+
+    return summary.summarise(experiment_json, results)
+
+
+def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write one of `TABLES` as `out/<name>.{csv,md,tex}`; see `specloss.analysis.tables`."""
+    from specloss.analysis import tables
+
+    return tables.write_table(name, experiment_json, results, out)
+
+
+def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write one of `FIGURES` as `out/<name>.{svg,png,csv}`; see `specloss.analysis.figures`."""
+    from specloss.analysis import figures
+
+    return figures.write_figure(name, experiment_json, results, out)
+
+
+def write_report(experiment_json: Path, results: Path, out: Path) -> Path:
+    """Write the self-contained `out/index.html`; see `specloss.analysis.report`."""
+    from specloss.analysis import report
+
+    return report.write_report(experiment_json, results, out)

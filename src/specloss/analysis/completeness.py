@@ -1,0 +1,56 @@
+"""Whether a cell on disk is all there and is the cell that the experiment means; if not, why, in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specloss.cells import GENERATIONS, GRADED, META, STEPS, Cell
+
+WHOLE = "whole"
+FAILURE = "failure.txt"
+
+
+def cell_status(cell: Cell, results: Path) -> str:
+    """`WHOLE`, or the reason why the cell's numbers must not be used."""
+    folder = cell.folder(results)
+    if not cell.is_whole(results):
+        return _failure(folder) or ("decoded in part" if _has_files(folder) else "not decoded")
+    if not (folder / GRADED).exists():
+        return _failure(folder) or "not graded"
+    try:
+        stale = cell.stale_reason(results)
+    except (json.JSONDecodeError, KeyError):
+        return f"{META} cannot be read"
+    if stale is not None:
+        return f"decoded with other settings ({stale})"
+    rows = {}
+    for name in (STEPS, GENERATIONS, GRADED):
+        try:
+            rows[name] = pq.read_metadata(folder / name).num_rows
+        except (pa.ArrowException, OSError):
+            return f"{name} cannot be read"
+    if rows[GRADED] != rows[GENERATIONS]:
+        return f"{rows[GRADED]} of {rows[GENERATIONS]} answers graded"
+    if rows[GENERATIONS] == 0:
+        return "no problems in it"
+    calls = pq.read_table(folder / GENERATIONS, columns=["target_calls"])["target_calls"].to_numpy().sum()
+    if calls != rows[STEPS]:
+        return f"{rows[STEPS]} of {calls} target calls in {STEPS}"
+    return WHOLE
+
+
+def _has_files(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (STEPS, GENERATIONS, META))
+
+
+def _failure(folder: Path) -> str | None:
+    """The last line of `failure.txt`, which is where a traceback has its message."""
+    path = folder / FAILURE
+    if not path.exists():
+        return None
+    lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return f"failed: {lines[-1] if lines else 'no message'}"

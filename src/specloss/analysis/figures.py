@@ -1,0 +1,45 @@
+"""The figures: each a frame of numbers (CSV) and a drawing of that frame (SVG and PNG)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from specloss.analysis import FIGURES
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.frontier import collaborative, truncation
+from specloss.analysis.gap_figure import gap_by_level
+from specloss.analysis.plot import Plot, save, styled
+from specloss.analysis.speed_figures import acceptance_by_position, time_split
+from specloss.files import write_text
+
+MAKERS: dict[str, Callable[[Evidence, int], Plot]] = {
+    "fig1_gap_by_level": gap_by_level,
+    "fig3_truncation": truncation,
+    "fig6_collaborative": collaborative,
+    "acceptance_by_position": acceptance_by_position,
+    "time_split": time_split,
+}
+
+
+def make_figure(name: str, evidence: Evidence, columns: int = 2) -> Plot:
+    """The figure of that name, one of `specloss.analysis.FIGURES`, with so many panels abreast (1 for a phone)."""
+    if name not in MAKERS:
+        raise ValueError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
+    with styled(name):
+        return MAKERS[name](evidence, columns)
+
+
+def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write `out/<name>.svg`, `.png` and `.csv`; returns their paths."""
+    plot = make_figure(name, Evidence.read(experiment_json, results))
+    paths = [Path(out) / f"{name}.{suffix}" for suffix in ("svg", "png", "csv")]
+    save(plot.figure, name, "svg", paths[0])
+    save(plot.figure, name, "png", paths[1])
+    write_text(paths[2], plot.data.to_csv(index=False))
+    return paths
+
+
+def write_figures(experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write every figure."""
+    return [path for name in FIGURES for path in write_figure(name, experiment_json, results, out)]

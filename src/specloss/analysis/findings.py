@@ -1,0 +1,245 @@
+"""The paper's findings, checked on this experiment: computed, with intervals, and said as they come out.
+
+Each claim is one-sided and has three outcomes beside "missing": true (the 95 % interval lies where the claim says),
+false (it lies where the claim says it does not) and "not distinguishable" (it does not tell at this size).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+import pandas as pd
+
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.statistics import Interval, holm_below_zero, interval, slope
+from specloss.analysis.study import LOSSLESS, Place, Setting, level_text
+
+Holds = Literal["true", "false", "not distinguishable", "missing"]
+
+MANY_POINTS = 5.0  # accuracy points: a loss of more is "many", an interval within +-this is "within noise"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One claim of the paper, its outcome here and a sentence with the numbers."""
+
+    name: str
+    pair: str
+    claim: str
+    holds: Holds
+    sentence: str
+
+
+def find(experiment_json: Path, results: Path) -> list[Finding]:
+    """All findings of an experiment, from its summary files."""
+    return check(Evidence.read(experiment_json, results))
+
+
+def check(evidence: Evidence) -> list[Finding]:
+    """All findings for every pair; claims about methods that the experiment does not have are left out."""
+    found = []
+    for pair in evidence.study.pairs:
+        found += [_cos(evidence, pair), _lenience(evidence, pair)]
+        for gate in evidence.study.gates:
+            found += [_gate(evidence, pair, gate), _gate_trend(evidence, pair, gate)]
+        found += [_never_slower(evidence, pair), _gate_slower(evidence, pair)]
+    return [finding for finding in found if finding is not None]
+
+
+def to_frame(findings: list[Finding]) -> pd.DataFrame:
+    """A row per finding."""
+    return pd.DataFrame([vars(finding) for finding in findings], columns=list(Finding.__dataclass_fields__))
+
+
+def _cos(evidence: Evidence, pair: str) -> Finding | None:
+    grid = [s for s in evidence.study.with_rule("cos") if s.param is not None and s.param >= 0.4]
+    if not grid:
+        return None
+    places, be = evidence.places(pair), evidence.study.metric("be", pair)
+    accuracy, gain = evidence.loss("accuracy", places, grid), [evidence.loss(be, places, [s]) for s in grid]
+    growth = [
+        interval(evidence.bootstrap.difference(be, places, [after], [before])) for before, after in pairwise(grid)
+    ]
+    holds = _all(_below(accuracy, -MANY_POINTS), *(_above(effect, 0) for effect in gain + growth))
+    steps = ", ".join(f"{points(effect, 2, '')} at {s.param:g}" for s, effect in zip(grid, gain, strict=True))
+    return Finding(
+        "cos_trades_accuracy",
+        pair,
+        f"CoS with a draft weight of 0.4 or more loses many accuracy points (over {MANY_POINTS:g}) while its BE grows.",
+        holds,
+        f"{_opening(holds)}: over weights {_params(grid)} and all benchmarks the accuracy changes by "
+        f"{points(accuracy)} against {LOSSLESS}, and the BE by {steps}.",
+    )
+
+
+def _lenience(evidence: Evidence, pair: str) -> Finding | None:
+    grid = [s for s in evidence.study.with_rule("lenience") if s.param == 0.8]
+    if not grid:
+        return None
+    effect = evidence.loss("accuracy", evidence.places(pair), grid)
+    holds: Holds = "not distinguishable"
+    if effect.missing:
+        holds = "missing"
+    elif effect.below_zero or effect.above_zero:
+        holds = "false"
+    elif effect.low > -MANY_POINTS and effect.high < MANY_POINTS:
+        holds = "true"
+    reach = max(-effect.low, effect.high)
+    end = {
+        "true": f"; a loss beyond {reach:.1f} points would have shown",
+        "false": ", which noise does not explain",
+        "not distinguishable": f"; this size cannot rule out a change of {reach:.1f} points",
+    }.get(holds, "")
+    return Finding(
+        "lenience_within_noise",
+        pair,
+        "Lenience at 0.8 is within noise of lossless.",
+        holds,
+        f"{_opening(holds)}: its accuracy differs from {LOSSLESS} by {points(effect)}{end}.",
+    )
+
+
+def _gate(evidence: Evidence, pair: str, gate: str) -> Finding:
+    grid = evidence.study.methods[gate]
+    places, be = evidence.places(pair), evidence.study.metric("be", pair)
+    baseline = evidence.study.reference(grid[0]).method  # type: ignore[union-attr]
+    accuracy, speed = evidence.gap("accuracy", places, grid), evidence.gap(be, places, grid)
+    holds = _below(accuracy, 0)
+    return Finding(
+        f"{gate}_loses_to_baseline",
+        pair,
+        f"{gate} is less accurate than {baseline} with the same truncation.",
+        holds,
+        f"{_opening(holds)}: over parameters {_params(grid)} and all benchmarks its accuracy differs from {baseline} "
+        f"by {points(accuracy)} and its BE by {points(speed, 2, '')}.",
+    )
+
+
+def _gate_trend(evidence: Evidence, pair: str, gate: str) -> Finding | None:
+    study = evidence.study
+    if not study.has_levels:
+        return None
+    grid, places = study.methods[gate], sorted(evidence.places(pair), key=lambda p: study.levels[p.benchmark])
+    baselines = [study.reference(setting) for setting in grid]
+    levels = [study.levels[place.benchmark] for place in places]
+    draws = [evidence.bootstrap.difference("accuracy", [place], grid, baselines) for place in places]  # type: ignore[arg-type]
+    trend = interval(slope(levels, draws))
+    holds = _below(trend, 0)
+    by_level = "; ".join(
+        f"level {level_text(level)}: {points(interval(gap))}" for level, gap in zip(levels, draws, strict=True)
+    )
+    return Finding(
+        f"{gate}_gap_grows",
+        pair,
+        f"The accuracy that {gate} loses against its matched baseline grows with the difficulty.",
+        holds,
+        f"{_opening(holds)}: the gap changes by {points(trend, 2)} per level ({by_level}).",
+    )
+
+
+def _never_slower(evidence: Evidence, pair: str) -> Finding | None:
+    settings = evidence.study.with_rule("lenience", "cos")
+    if not settings:
+        return None
+    effects, slower = _slower(evidence, pair, settings)
+    holds: Holds = "false" if slower else "true"
+    lowest = min(effects, key=lambda e: e[2].estimate) if effects else None
+    if len(effects) < len(settings) * len(evidence.places(pair)):
+        holds = "false" if slower else "missing"
+    told = f"{len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise (Holm over all, 5 %)"
+    return Finding(
+        "lenience_cos_never_slower",
+        pair,
+        "Lenience and CoS never have less BE than standard SD, beyond noise.",
+        holds,
+        f"{_opening(holds)}: {told}{_worst(slower or ([lowest] if lowest else []))}.",
+    )
+
+
+def _gate_slower(evidence: Evidence, pair: str) -> Finding | None:
+    settings = [setting for gate in evidence.study.gates for setting in evidence.study.methods[gate]]
+    if not settings:
+        return None
+    effects, slower = _slower(evidence, pair, settings)
+    complete = len(effects) == len(settings) * len(evidence.places(pair))
+    if slower:
+        holds: Holds = "true"
+    elif not complete:
+        holds = "missing"
+    else:
+        holds = "false" if all(effect.low > 0 for *_, effect in effects) else "not distinguishable"
+    lowest = [min(effects, key=lambda e: e[2].estimate)] if effects else []
+    return Finding(
+        "gate_may_be_slower",
+        pair,
+        "A gate with a strict threshold may have less BE than standard SD.",
+        holds,
+        f"{_opening(holds)}: {len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise "
+        f"(Holm over all, 5 %){_worst(slower or lowest)}.",
+    )
+
+
+Compared = tuple[Setting, Place, Interval]
+
+
+def _slower(evidence: Evidence, pair: str, settings: list[Setting]) -> tuple[list[Compared], list[Compared]]:
+    """BE against the lossless run for every setting and benchmark that is there; and those below it, lowest first."""
+    be = evidence.study.metric("be", pair)
+    compared = [(s, place, evidence.loss(be, [place], [s])) for s in settings for place in evidence.places(pair)]
+    there = [item for item in compared if not item[2].missing]
+    below = [item for item, low in zip(there, holm_below_zero([e for *_, e in there]), strict=True) if low]
+    return there, sorted(below, key=lambda item: item[2].estimate)
+
+
+def _worst(items: list[Compared]) -> str:
+    if not items:
+        return ""
+    setting, place, effect = items[0]
+    return f"; the lowest is {setting.label} on {place.benchmark}: BE {points(effect, 2, '')}"
+
+
+def _below(effect: Interval, bound: float) -> Holds:
+    return _claim(effect, lambda value: value < bound)
+
+
+def _above(effect: Interval, bound: float) -> Holds:
+    return _claim(effect, lambda value: value > bound)
+
+
+def _claim(effect: Interval, true: Callable[[float], bool]) -> Holds:
+    if effect.missing:
+        return "missing"
+    ends = true(effect.low), true(effect.high)
+    return "true" if all(ends) else "not distinguishable" if any(ends) else "false"
+
+
+def _all(*parts: Holds) -> Holds:
+    """All parts hold; one that does not makes the whole false, one that does not tell makes it not distinguishable."""
+    for outcome in ("missing", "false", "not distinguishable"):
+        if outcome in parts:
+            return outcome  # type: ignore[return-value]
+    return "true"
+
+
+def _opening(holds: Holds) -> str:
+    return {
+        "true": "Seen here",
+        "false": "Not so here",
+        "not distinguishable": "Not distinguishable at this size",
+        "missing": "Cannot be told, cells are missing",
+    }[holds]
+
+
+def points(effect: Interval, digits: int = 1, unit: str = " points") -> str:
+    """`-3.2 points [-5.0, -1.4]`."""
+    if effect.missing:
+        return "missing"
+    return f"{effect.estimate:+.{digits}f}{unit} [{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]"
+
+
+def _params(grid: list[Setting]) -> str:
+    return ", ".join(f"{s.param:g}" for s in grid if s.param is not None)

@@ -1,0 +1,154 @@
+"""What an experiment consists of: its cells, settings, gates with their baselines, and the ladder of benchmarks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specloss.cells import Cell, format_param
+
+LOSSLESS = "standard_sd"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A method at one value of its parameter; `matched` is what it is compared with, if the rule has a baseline."""
+
+    method: str
+    param: float | None = None
+    rule: str = field(default="", compare=False)
+    matched: tuple[str, float | None] | None = field(default=None, compare=False)
+
+    @property
+    def label(self) -> str:
+        """`lenience (0.8)`, or just the method's name when it takes no parameter."""
+        return self.method if self.param is None else f"{self.method} ({format_param(self.param)})"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where settings are compared with one another: a pair on a benchmark."""
+
+    pair: str
+    benchmark: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """One experiment as `experiment.json` describes it: everything that is expected, whether or not it is there yet."""
+
+    name: str
+    config: dict[str, Any]
+    source: str
+    cells: tuple[Cell, ...]
+    settings: tuple[Setting, ...]
+
+    @classmethod
+    def read(cls, experiment_json: Path) -> Study:
+        """Read `results/<exp>/experiment.json`."""
+        content = json.loads(Path(experiment_json).read_text(encoding="utf-8"))
+        settings = tuple(
+            Setting(s["method"], s["param"], s["rule"], tuple(s["matched"]) if s.get("matched") else None)
+            for s in content["settings"]
+        )
+        cells = tuple(Cell.from_dict(cell) for cell in content["cells"])
+        return cls(content["config"]["name"], content["config"], content.get("source", ""), cells, settings)
+
+    @property
+    def gamma(self) -> int:
+        """Drafted tokens of a full block."""
+        return self.config["decoding"]["gamma"]
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return sorted({cell.seed for cell in self.cells})
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Every pair on every benchmark, in the config's order."""
+        return [Place(pair, benchmark) for pair in self.pairs for benchmark in self.benchmarks]
+
+    @cached_property
+    def pairs(self) -> list[str]:
+        return list(self.config["pairs"])
+
+    @cached_property
+    def benchmarks(self) -> list[str]:
+        return list(self.config["benchmarks"])
+
+    @cached_property
+    def levels(self) -> dict[str, float]:
+        """Difficulty of each benchmark: its option `level` if every benchmark has one, else its place in the config."""
+        options = {name: self.config["benchmarks"][name].get("options", {}).get("level") for name in self.benchmarks}
+        if all(isinstance(level, (int, float)) for level in options.values()):
+            return {name: float(level) for name, level in options.items()}
+        return {name: float(number) for number, name in enumerate(self.benchmarks, start=1)}
+
+    @cached_property
+    def has_levels(self) -> bool:
+        """Whether the benchmarks are steps of one ladder, so that a trend over them means something."""
+        tasks = {self.config["benchmarks"][name].get("task") for name in self.benchmarks}
+        return len(set(self.levels.values())) > 1 and len(tasks) == 1
+
+    @cached_property
+    def methods(self) -> dict[str, list[Setting]]:
+        """The settings of each method, by ascending parameter, in the order of the experiment."""
+        methods: dict[str, list[Setting]] = {}
+        for setting in self.settings:
+            methods.setdefault(setting.method, []).append(setting)
+        return {name: sorted(grid, key=lambda s: s.param or 0.0) for name, grid in methods.items()}
+
+    def setting(self, method: str, param: float | None) -> Setting:
+        """The setting of that name. KeyError if the experiment has none."""
+        for setting in self.settings:
+            if (setting.method, setting.param) == (method, param):
+                return setting
+        raise KeyError(f"{self.name} has no setting {method} {format_param(param)}")
+
+    @property
+    def lossless(self) -> Setting:
+        """Standard speculative decoding: every other setting is measured against it in the end."""
+        return self.setting(LOSSLESS, None)
+
+    def reference(self, setting: Setting) -> Setting | None:
+        """What a setting is compared with: its matched baseline, else the lossless run; None for the lossless run."""
+        if setting.method == LOSSLESS:
+            return None
+        return self.setting(*setting.matched) if setting.matched else self.lossless
+
+    def is_gate(self, method: str) -> bool:
+        """Whether the method has a matched truncation baseline of its own."""
+        return all(s.matched is not None and s.matched[0] != LOSSLESS for s in self.methods[method])
+
+    @cached_property
+    def gates(self) -> list[str]:
+        """Methods with a matched truncation baseline, e.g. `spec_cascade` with `min_p_sampling`."""
+        return [method for method in self.methods if self.is_gate(method)]
+
+    @cached_property
+    def truncation_family(self) -> list[str]:
+        """Each gate after its matched baseline (the paper's Figure 3)."""
+        family = [m for gate in self.gates for m in (self.methods[gate][0].matched[0], gate)]  # type: ignore[index]
+        return list(dict.fromkeys(family))
+
+    @cached_property
+    def collaborative_family(self) -> list[str]:
+        """The other lossy methods: those that blend the draft's distribution into the output (the paper's Figure 6)."""
+        return [m for m in self.methods if m != LOSSLESS and m not in self.truncation_family]
+
+    def metric(self, name: str, pair: str) -> str:
+        """The metric that `be` or `ds` means for a pair: the single-draft convention, or the paper's EAGLE-3 one."""
+        single = self.config["pairs"][pair].get("kind", "draft") == "draft"
+        return name if single or name not in ("be", "ds") else f"{name}_eagle"
+
+    def with_rule(self, *rules: str) -> list[Setting]:
+        """The settings of those rules, whatever their labels."""
+        return [s for s in self.settings if s.rule in rules]
+
+
+def level_text(level: float) -> str:
+    """`4`, not `4.0`."""
+    return f"{level:g}"

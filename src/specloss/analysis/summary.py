@@ -1,0 +1,232 @@
+"""From the cells' Parquet files to two small ones: `problems.parquet` and `summary.parquet`.
+
+Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
+
+- A *full block* is a target call with exactly gamma drafted tokens. An end of sequence or the output limit inside a
+  kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
+  the block still counts as full because gamma tokens were drafted for it.
+- `be`, single-draft block efficiency: mean over full blocks of accepted + 1.
+- `be_expected`: the same with accepted replaced by its expectation given the drafted tokens,
+  sum over k of prod over i <= k of accept_prob_i, up to the drafted end of sequence. It has the mean of `be` and less
+  variance. (Blocks cut by the output limit are not cut here; NaN when the trace has no acceptance probabilities.)
+- `be_eagle`: mean over all calls of accepted, the bonus token not counted.
+- `ds`, single-draft decoding speed: full blocks * gamma / decode seconds. `ds_eagle` = `tokens_per_s`: output tokens /
+  decode seconds. Decode seconds are the sum of draft, verify and overhead times over the cell's calls.
+- `tokens_per_call`: output tokens / target calls, over all blocks.
+- `accepted_at`: for position k = 1..gamma, the share of full blocks in which the k-th drafted token was kept.
+- `alpha`, `tv_pi_p`, ...: means over the positions at which the rule decided, i.e. up to and including the first
+  rejection; later positions of a block hang on a discarded prefix and say nothing about the output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specloss import __version__ as VERSION
+from specloss.analysis.completeness import WHOLE, cell_status
+from specloss.analysis.study import Study
+from specloss.cells import GENERATIONS, GRADED, STEPS, config_hash
+from specloss.files import replacing
+
+SUMMARY, PROBLEMS = "summary.parquet", "problems.parquet"
+KEYS = ["pair", "benchmark", "method", "param", "seed"]
+
+# Columns of steps.parquet of which the means over decided positions are taken.
+DISTORTION = (
+    "alpha",
+    "tv_pq",
+    "tv_pi_p",
+    "tv_pi_target",
+    "kl_pi_p",
+    "overshoot",
+    "coupling_loss",
+    "allowed_mass",
+    "entropy_p",
+)
+
+
+def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
+    """Write both files below `results/<exp>/` and return the summary: a row per expected cell, in their order.
+
+    `status` is "whole", or why the cell is missing; a missing cell's numbers are all NaN.
+    """
+    study = Study.read(experiment_json)
+    results = Path(results)
+    status = [cell_status(cell, results) for cell in study.cells]
+    problems = _problems(study, results, [number for number, why in enumerate(status) if why == WHOLE])
+    status = _drop_uneven(study, problems, status)
+    problems = problems[problems["cell"].map(lambda number: status[number] == WHOLE)].reset_index(drop=True)
+    summary = _summary(study, problems, status)
+    keys = pd.DataFrame([{k: getattr(cell, k) for k in KEYS} for cell in study.cells])
+    problems = pd.concat([keys.loc[problems["cell"]].reset_index(drop=True), problems.drop(columns="cell")], axis=1)
+    folder = results / study.name
+    _write(problems, folder / PROBLEMS, study)
+    _write(summary, folder / SUMMARY, study)
+    return summary
+
+
+def read_summary(experiment_json: Path, results: Path) -> pd.DataFrame:
+    """`summary.parquet` of the experiment. FileNotFoundError says how to make it."""
+    return _read(experiment_json, results, SUMMARY)
+
+
+def read_problems(experiment_json: Path, results: Path) -> pd.DataFrame:
+    """`problems.parquet` of the experiment: a row per (whole cell, problem), with sums that any ratio is made of."""
+    return _read(experiment_json, results, PROBLEMS)
+
+
+def _read(experiment_json: Path, results: Path, name: str) -> pd.DataFrame:
+    path = Path(results) / Study.read(experiment_json).name / name
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: run `specloss summarise` first")
+    return pq.read_table(path).to_pandas()
+
+
+def _problems(study: Study, results: Path, whole: Sequence[int]) -> pd.DataFrame:
+    """A row per (cell number, problem). One scan of each kind of file for each pair (whose vocabulary is its own)."""
+    frames = []
+    for pair in study.pairs:
+        folders = {str(study.cells[n].folder(results)): n for n in whole if study.cells[n].pair == pair}
+        if folders:
+            frames.append(_problems_of_pair(folders, study.gamma))
+    if frames:
+        return pd.concat(frames, ignore_index=True)
+    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study.gamma, [])]
+    return pd.DataFrame({name: pd.Series(dtype=str if name == "problem" else float) for name in counts})
+
+
+def _problems_of_pair(folders: dict[str, int], gamma: int) -> pd.DataFrame:
+    with duckdb.connect() as db:
+        db.register("folders", pd.DataFrame({"folder": list(folders), "cell": list(folders.values())}))
+        for name in (STEPS, GENERATIONS, GRADED):
+            view, paths = Path(name).stem, [f"{folder}/{name}" for folder in folders]
+            db.read_parquet(paths, filename=True).create_view(view)
+        ends = db.sql("select distinct list_last(token_ids) from generations where stop = 'eos'").fetchall()
+        sums = _step_sums(gamma, ends)
+        summed = ", ".join(f"({expression})::double as {name}" for name, expression in sums.items())
+        none_is_zero = ", ".join(f"case when blocks is null then 0 else {name} end as {name}" for name in sums)
+        return db.sql(
+            f"""
+            with calls as (
+                select filename, index, count(*) as blocks, {summed}
+                from (select *, least(len(emitted), drafted) as decided, {_last_position(ends)} as last from steps)
+                group by all
+            ), answers as (
+                select filename, index, min(problem) as problem, count(*) as samples,
+                       sum(correct::int) as correct, sum(parsed::int) as parsed
+                from graded group by all
+            )
+            select folders.cell, answers.* exclude (filename),
+                   coalesce(blocks, 0) as blocks, {none_is_zero}
+            from answers
+            join folders on answers.filename = folders.folder || '/{GRADED}'
+            left join calls on calls.filename = folders.folder || '/{STEPS}' and calls.index = answers.index
+            order by folders.cell, answers.index
+            """
+        ).df()
+
+
+def _last_position(ends: list[tuple[int]]) -> str:
+    """SQL: position (from 1) of the first drafted end of sequence, beyond the block if there is none."""
+    found = [f"nullif(list_position(token, {end}), 0)" for (end,) in ends]
+    return f"coalesce(least({', '.join(found)}), 1000000)" if found else "1000000"
+
+
+def _step_sums(gamma: int, ends: list[tuple[int]]) -> dict[str, str]:
+    """Columns of `problems.parquet` and the SQL that sums each over a problem's calls. NULL: not in the trace."""
+    expected = "0"
+    for k in range(gamma, 0, -1):  # Horner: a1 (1 + a2 (1 + ...)), where positions after the end count as 0
+        guard = f"(last >= {k})::int * " if ends else ""
+        expected = f"{guard}accept_prob[{k}]::double * (1 + {expected})"
+    full = f"drafted = {gamma}"
+    sums = {
+        "full_blocks": f"count(*) filter ({full})",
+        "accepted": "sum(accepted)",
+        "accepted_full": f"sum(case when {full} then accepted else 0 end)",
+        "be_sum": f"sum(case when {full} then accepted + 1 else 0 end)",
+        "be_expected_sum": _if_traced("accept_prob", f"case when {full} then 1 + {expected} else 0 end"),
+        "tokens": "sum(len(emitted))",
+        "draft_s": "sum(draft_ms::double) / 1000",
+        "verify_s": "sum(verify_ms::double) / 1000",
+        "overhead_s": "sum(overhead_ms::double) / 1000",
+        "decided": "sum(decided)",
+    }
+    for name in DISTORTION:
+        terms = (f"case when decided >= {k} then {name}[{k}]::double else 0 end" for k in range(1, gamma + 1))
+        sums[f"{name}_sum"] = _if_traced(name, " + ".join(terms))
+    for k in range(1, gamma + 1):
+        sums[f"accepted_at_{k}"] = f"count(*) filter ({full} and accepted >= {k})"
+    return sums
+
+
+def _if_traced(column: str, term: str) -> str:
+    return f"case when count({column}) = count(*) then sum({term}) end"
+
+
+def _drop_uneven(study: Study, problems: pd.DataFrame, status: list[str]) -> list[str]:
+    """Mark cells that have fewer problems than others of their pair and benchmark: their averages would mislead."""
+    counts = problems.groupby("cell")["index"].nunique()
+    most: dict[tuple[str, str], int] = {}
+    for number, count in counts.items():
+        place = (study.cells[number].pair, study.cells[number].benchmark)
+        most[place] = max(most.get(place, 0), count)
+    status = list(status)
+    for number, count in counts.items():
+        expected = most[study.cells[number].pair, study.cells[number].benchmark]
+        if count < expected:
+            status[number] = f"only {count} of {expected} problems"
+    return status
+
+
+def _summary(study: Study, problems: pd.DataFrame, status: Sequence[str]) -> pd.DataFrame:
+    rows = pd.DataFrame([{k: getattr(cell, k) for k in KEYS} | {"key": cell.key} for cell in study.cells])
+    rows["param"] = rows["param"].astype(float)
+    rows["status"] = status
+    numbers = problems.drop(columns=["problem", "index"])
+    sums = numbers.groupby("cell").sum(skipna=False).reindex(rows.index).astype(float)
+    rows["problems"] = problems.groupby("cell").size().reindex(rows.index).astype(float)
+    rows = pd.concat([rows, _ratios(sums, study.gamma)], axis=1)
+    at = sums[[f"accepted_at_{k}" for k in range(1, study.gamma + 1)]].div(sums["full_blocks"], axis=0)
+    rows["accepted_at"] = [None if np.isnan(shares).any() else list(shares) for shares in at.to_numpy()]
+    return rows
+
+
+def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
+    seconds = sums["draft_s"] + sums["verify_s"] + sums["overhead_s"]
+    columns = {
+        "samples": sums["samples"],
+        "accuracy": 100 * sums["correct"] / sums["samples"],
+        "parse_failures": 100 * (1 - sums["parsed"] / sums["samples"]),
+        "blocks": sums["blocks"],
+        "full_blocks": sums["full_blocks"],
+        "tokens": sums["tokens"],
+        "seconds": seconds,
+        "be": sums["be_sum"] / sums["full_blocks"],
+        "be_expected": sums["be_expected_sum"] / sums["full_blocks"],
+        "be_eagle": sums["accepted"] / sums["blocks"],
+        "tokens_per_call": sums["tokens"] / sums["blocks"],
+        "ds": sums["full_blocks"] * gamma / seconds,
+        "ds_eagle": sums["tokens"] / seconds,
+        "tokens_per_s": sums["tokens"] / seconds,
+    }
+    for part in ("draft", "verify", "overhead"):
+        columns[f"{part}_share"] = sums[f"{part}_s"] / seconds
+    for name in DISTORTION:
+        columns[name] = sums[f"{name}_sum"] / sums["decided"]
+    return pd.DataFrame(columns).replace([np.inf, -np.inf], np.nan)
+
+
+def _write(frame: pd.DataFrame, path: Path, study: Study) -> None:
+    """Parquet, whole or not at all, with what made it in the file's metadata."""
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    made = {"specloss_version": VERSION, "config_hash": config_hash(study.config), "source": study.source}
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), **made})
+    with replacing(path) as part:
+        pq.write_table(table, part)

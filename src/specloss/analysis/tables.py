@@ -1,0 +1,325 @@
+"""The tables: each a long frame of numbers (CSV) and the same numbers laid out for reading (Markdown, LaTeX, HTML)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from specloss.analysis import TABLES
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.findings import check, to_frame
+from specloss.analysis.statistics import Interval, cells_of, over_seeds
+from specloss.analysis.study import LOSSLESS, Place, Setting, level_text
+from specloss.cells import format_param
+from specloss.files import write_text
+
+OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them
+
+
+@dataclass(frozen=True)
+class Table:
+    """`data` is what the CSV has; `shown` is text, a row per line of the printed table."""
+
+    name: str
+    title: str
+    reading: str
+    data: pd.DataFrame
+    shown: pd.DataFrame
+
+    def markdown(self) -> str:
+        """Title, table and how to read it."""
+        cells = self.shown.astype(str).map(lambda text: text.replace("|", "\\|"))
+        lines = [" | ".join(row) for row in [list(cells.columns), ["---"] * cells.shape[1], *cells.to_numpy().tolist()]]
+        return f"# {self.title}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{self.reading}\n"
+
+    def latex(self) -> str:
+        """A booktabs tabular."""
+        return self.shown.to_latex(index=False, escape=True, column_format="l" * self.shown.shape[1])
+
+    def csv(self) -> str:
+        return self.data.to_csv(index=False)
+
+
+def make_table(name: str, evidence: Evidence) -> Table:
+    """The table of that name, one of `specloss.analysis.TABLES`."""
+    if name not in MAKERS:
+        raise ValueError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    return MAKERS[name](evidence)
+
+
+def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write `out/<name>.csv`, `.md` and `.tex`; returns their paths."""
+    table = make_table(name, Evidence.read(experiment_json, results))
+    texts = {"csv": table.csv(), "md": table.markdown(), "tex": table.latex()}
+    paths = {suffix: Path(out) / f"{name}.{suffix}" for suffix in texts}
+    for suffix, path in paths.items():
+        write_text(path, texts[suffix])
+    return list(paths.values())
+
+
+def write_tables(experiment_json: Path, results: Path, out: Path) -> list[Path]:
+    """Write every table."""
+    return [path for name in TABLES for path in write_table(name, experiment_json, results, out)]
+
+
+def table4(evidence: Evidence) -> Table:
+    """Every setting on every benchmark: BE, DS and accuracy, mean and std over seeds."""
+    study, rows, shown = evidence.study, [], []
+    for pair in study.pairs:
+        for setting in _in_order(evidence):
+            line = {"method": setting.method, "param": format_param(setting.param)}
+            for place in evidence.places(pair):
+                row, cells = _table4_row(evidence, place, setting)
+                rows.append(row)
+                line |= {f"{place.benchmark} {name}": text for name, text in cells.items()}
+            shown.append(_with_pair(evidence, pair, line))
+    return Table(
+        "table4",
+        "Every setting on every benchmark",
+        f"Mean ± sample standard deviation over {len(study.seeds)} seeds; accuracy in percent of answers. "
+        f"{_units(evidence)} Compare a row with its matched baseline in the next table, not with its neighbour: the "
+        "spread over seeds is not the uncertainty of a difference.",
+        _frame(rows),
+        pd.DataFrame(shown),
+    )
+
+
+def _table4_row(evidence: Evidence, place: Place, setting: Setting) -> tuple[dict, dict[str, str]]:
+    study = evidence.study
+    there = int((cells_of(evidence.summary, place, setting)["status"] == "whole").sum())
+    row = {"pair": place.pair, "method": setting.method, "param": setting.param, "benchmark": place.benchmark}
+    cells = {}
+    for name, digits in (("be", 2), ("ds", 2), ("accuracy", 1)):
+        mean, std = over_seeds(study, evidence.summary, study.metric(name, place.pair), place, setting)
+        row |= {f"{name}_mean": mean, f"{name}_std": std}
+        whole = there == len(study.seeds)
+        cells[HEADS[name]] = _plus_minus(mean, std, digits) if whole else _missing(there, len(study.seeds))
+    return row | {"seeds": there, "seeds_expected": len(study.seeds)}, cells
+
+
+def table2(evidence: Evidence) -> Table:
+    """Each method averaged over its grid beside what it is compared with, with paired differences."""
+    study, rows, shown = evidence.study, [], []
+    for pair in study.pairs:
+        groups = [(place.benchmark, [place]) for place in evidence.places(pair)]
+        groups += [(OVERALL, evidence.places(pair))] if len(groups) > 1 else []
+        for method, grid in study.methods.items():
+            for benchmark, places in groups:
+                row, line = _table2_row(evidence, pair, method, grid, places)
+                rows.append({"pair": pair, "method": method, "benchmark": benchmark} | row)
+                shown.append(_with_pair(evidence, pair, {"method": method, "benchmark": benchmark} | line))
+    return Table(
+        "table2",
+        "Each method beside its matched baseline",
+        "Averages over a method's parameters and the seeds; a difference is the method less the baseline named in "
+        "'against' at the same parameters, with its 95 % interval from a bootstrap over problems, paired. An interval "
+        f"that spans zero is no evidence of a difference. {_units(evidence)}",
+        _frame(rows),
+        pd.DataFrame(shown),
+    )
+
+
+def _table2_row(
+    evidence: Evidence, pair: str, method: str, grid: list[Setting], places: list[Place]
+) -> tuple[dict, dict[str, str]]:
+    study, boot = evidence.study, evidence.bootstrap
+    reference = None if method == LOSSLESS else study.reference(grid[0])
+    row: dict = {}
+    line: dict[str, str] = {}
+    for name, digits in (("be", 2), ("ds", 2), ("accuracy", 1)):
+        row[name] = boot.mean(study.metric(name, pair), places, grid)[0]
+        line[HEADS[name]] = _plus_minus(row[name], np.nan, digits)
+    row["against"] = line["against"] = reference.method if reference else ""
+    for name, digits in (("be", 2), ("accuracy", 1)):
+        effect = evidence.gap(study.metric(name, pair), places, grid) if reference else None
+        row |= _effect_columns(f"delta_{name}", effect)
+        line[f"Δ {HEADS[name]}"] = _effect(effect, digits) if effect else ""
+    return row, line
+
+
+def gaps(evidence: Evidence) -> Table:
+    """Accuracy of each gate less its matched truncation baseline, by level and parameter."""
+    study, rows, shown = evidence.study, [], []
+    for pair in study.pairs:
+        groups = [(p.benchmark, level_text(study.levels[p.benchmark]), [p]) for p in evidence.places(pair)]
+        groups += [(OVERALL, OVERALL, evidence.places(pair))] if len(groups) > 1 else []
+        for gate in study.gates:
+            grid = study.methods[gate]
+            lines = [(format_param(s.param), [s]) for s in grid] + ([(OVERALL, grid)] if len(grid) > 1 else [])
+            for param, settings in lines:
+                line = {"method": gate, "param": param, "against": study.reference(grid[0]).method}  # type: ignore[union-attr]
+                for benchmark, level, places in groups:
+                    row = _gap_row(evidence, places, settings)
+                    rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
+                    line[benchmark] = _effect(Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan), 1)
+                shown.append(_with_pair(evidence, pair, dict(line)))
+    rows = [{key: row.get(key) for key in GAP_COLUMNS} for row in rows]
+    return Table(
+        "gaps",
+        "Accuracy gap of each gate by level",
+        "Accuracy points of the gate less its matched truncation baseline at the same parameter, with the paired 95 % "
+        "interval over problems. Below zero the gate loses accuracy that truncation alone does not.",
+        _frame(rows, GAP_COLUMNS),
+        pd.DataFrame(shown),
+    )
+
+
+def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -> dict[str, float]:
+    baselines = [evidence.study.reference(setting) for setting in settings]
+    boot = evidence.bootstrap
+    return {
+        "accuracy": boot.mean("accuracy", places, settings)[0],
+        "baseline_accuracy": boot.mean("accuracy", places, baselines)[0],  # type: ignore[arg-type]
+    } | _effect_columns("gap", evidence.gap("accuracy", places, settings))
+
+
+def distortion(evidence: Evidence) -> Table:
+    """How far each setting's output distribution is from the target's, beside its accuracy."""
+    names = {
+        "accuracy": "accuracy",
+        "parse_failures": "parse failures",
+        "tv_pi_p": "TV(pi, p)",
+        "tv_pi_target": "TV(pi, matched)",
+        "overshoot": "overshoot",
+        "coupling_loss": "coupling loss",
+        "allowed_mass": "p(A)",
+        "alpha": "alpha",
+    }
+    return _averages(
+        evidence,
+        "distortion",
+        "Distortion beside accuracy",
+        names,
+        "Means over benchmarks and seeds; the columns after the two percentages are means over the positions at which "
+        "the rule decided. TV(pi, p) is the distance of what the rule emits from the target, overshoot the probability "
+        "mass above the target, coupling loss the acceptance left unused at the same output distribution.",
+    )
+
+
+def time(evidence: Evidence) -> Table:
+    """Where the time goes, and the measures of speed of both conventions."""
+    names = {
+        "draft_share": "draft",
+        "verify_share": "verify",
+        "overhead_share": "overhead",
+        "be": "BE",
+        "be_expected": "BE expected",
+        "be_eagle": "BE (EAGLE-3)",
+        "tokens_per_call": "tokens / call",
+        "ds": "DS",
+        "ds_eagle": "DS (EAGLE-3), tokens / s",
+    }
+    return _averages(
+        evidence,
+        "time",
+        "Time and speed",
+        names,
+        "Means over benchmarks and seeds. Draft, verify and overhead are shares of the decode time; BE expected is BE "
+        "from the closed-form acceptance probabilities: the same mean with less noise. Both conventions of BE and DS "
+        "are here and must not be compared with one another.",
+    )
+
+
+def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], reading: str) -> Table:
+    study, rows, shown = evidence.study, [], []
+    for pair in study.pairs:
+        for setting in _in_order(evidence):
+            cells = pd.concat([cells_of(evidence.summary, place, setting) for place in evidence.places(pair)])
+            means = cells[list(names)].mean(skipna=False)
+            rows.append({"pair": pair, "method": setting.method, "param": setting.param} | means.to_dict())
+            there = int((cells["status"] == "whole").sum())
+            line = {"method": setting.method, "param": format_param(setting.param)}
+            for column, head in names.items():
+                digits = 1 if column in PERCENT_OR_SPEED else 2 if column in BLOCKS else 3
+                absent = "not traced" if there == len(cells) else f"missing ({there}/{len(cells)} cells)"
+                line[head] = absent if np.isnan(means[column]) else _number(means[column], digits)
+            shown.append(_with_pair(evidence, pair, line))
+    return Table(name, title, reading, _frame(rows), pd.DataFrame(shown))
+
+
+def findings(evidence: Evidence) -> Table:
+    """The paper's findings, checked here."""
+    frame = to_frame(check(evidence))
+    return Table(
+        "findings",
+        "The paper's findings, checked on this experiment",
+        "Each claim is computed from the cells; intervals are 95 %. 'not distinguishable' means that the data "
+        "neither support nor contradict the claim at this size.",
+        frame,
+        frame.drop(columns="name").pipe(lambda f: f if len(evidence.study.pairs) > 1 else f.drop(columns="pair")),
+    )
+
+
+HEADS = {"be": "BE", "ds": "DS", "accuracy": "accuracy"}
+GAP_COLUMNS = [
+    "pair", "method", "param", "against", "benchmark", "level",
+    "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high",
+]  # fmt: skip
+MAKERS: dict[str, Callable[[Evidence], Table]] = {
+    "table4": table4,
+    "table2": table2,
+    "gaps": gaps,
+    "distortion": distortion,
+    "time": time,
+    "findings": findings,
+}
+
+
+PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle")
+BLOCKS = ("be", "be_expected", "be_eagle", "tokens_per_call")
+
+
+def _in_order(evidence: Evidence) -> list[Setting]:
+    return [setting for grid in evidence.study.methods.values() for setting in grid]
+
+
+def _with_pair(evidence: Evidence, pair: str, line: dict[str, str]) -> dict[str, str]:
+    return {"pair": pair, **line} if len(evidence.study.pairs) > 1 else line
+
+
+def _frame(rows: list[dict], columns: list[str] | None = None) -> pd.DataFrame:
+    """Numbers to six significant digits, so that the CSV is the frame."""
+    frame = pd.DataFrame(rows, columns=columns)
+    for name in frame.select_dtypes("float").columns:
+        frame[name] = [float(f"{value:.6g}") for value in frame[name]]
+    return frame
+
+
+def _units(evidence: Evidence) -> str:
+    kinds = {evidence.study.metric("be", pair) for pair in evidence.study.pairs}
+    text = {
+        "be": "BE: accepted drafted tokens + 1, mean over blocks with exactly gamma drafted tokens; DS: tokens drafted "
+        "in such blocks per second of decoding (single-draft convention).",
+        "be_eagle": "BE: accepted drafted tokens per call, without the bonus token; DS: output tokens per second of "
+        "decoding (EAGLE-3 convention).",
+    }
+    return " ".join(text[kind] for kind in sorted(kinds))
+
+
+def _effect_columns(name: str, effect: Interval | None) -> dict[str, float]:
+    low, middle, high = (effect.low, effect.estimate, effect.high) if effect else (np.nan, np.nan, np.nan)
+    return {name: middle, f"{name}_low": low, f"{name}_high": high}
+
+
+def _number(value: float, digits: int) -> str:
+    return "missing" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _plus_minus(mean: float, std: float, digits: int) -> str:
+    digits = 0 if abs(mean) >= 100 else digits
+    text = _number(mean, digits)
+    return text if np.isnan(std) or np.isnan(mean) else f"{text} ± {_number(std, digits)}"
+
+
+def _effect(effect: Interval, digits: int) -> str:
+    if effect.missing:
+        return "missing"
+    return f"{effect.estimate:+.{digits}f} [{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]"
+
+
+def _missing(there: int, expected: int) -> str:
+    return f"missing ({there}/{expected} seeds)"
