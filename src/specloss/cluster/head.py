@@ -1,0 +1,236 @@
+"""Find, start and end exactly our own Ray head. See `find_head` for the order.
+
+State is in a private folder, `<TMPDIR or /tmp>/specloss-<uid>/<8 hex of the working directory>`: head.json, Ray's own
+temporary folder, logs. The supervisor (specloss.cluster.supervisor) removes it when it ends the head. Beside it lie the
+token, one for all heads of a user (a process keeps the first token that it reads), and the lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specloss.cluster.processes import end_session, owner_id, process_alive
+from specloss.cluster.supervisor import NODE_IP, RECORD, START_SECONDS, head_environment
+from specloss.files import write_text
+
+OWNER = "SPECLOSS_OWNER"
+# On a cluster that several users share, nobody meets, or ends, the actors of another
+NAMESPACE = f"specloss-{os.getuid()}"
+# Sockets are at <folder>/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store; a path may have 107 bytes
+LONGEST_FOLDER = 107 - 71
+
+
+class HeadError(RuntimeError):
+    """No head could be had; the message is one line fit for a user."""
+
+
+class HeadLost(HeadError):
+    """The head that was in use is gone."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """A Ray head to connect to. `supervisor` and `ports` are empty for a given address, which is never stopped."""
+
+    address: str
+    folder: Path | None = None
+    supervisor: str = ""
+    ports: tuple[int, ...] = ()
+    private: bool = False  # to this process, and ended with it
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """HeadLost if a head of ours no longer answers. A given address is not looked at: its errors come from Ray."""
+        if self.folder is not None and not (process_alive(self.supervisor) and _answers(self.ports)):
+            raise HeadLost(f"the Ray head at {self.address} is gone")
+
+    @contextmanager
+    def connected(self) -> Iterator[Any]:
+        """The `ray` module, connected. HeadError if that fails; a private head is ended on leaving."""
+        if self.folder is not None:
+            # a token in the variable would win over the file
+            os.environ.pop("RAY_AUTH_TOKEN", None)
+            os.environ.update(self.environment)
+        import ray
+
+        try:
+            ray.init(address=self.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        except Exception as error:
+            raise HeadError(f"cannot connect to Ray at {self.address}: {' '.join(str(error).split())[:300]}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+            if self.private:
+                _end(self.folder)
+
+
+def find_head(address: str | None = None) -> Head:
+    """The head to use, started if need be. HeadError if none can be had.
+
+    1. `address`, else RAY_ADDRESS: used as it is, never stopped. Authentication is as the environment says.
+    2. Inside a Slurm job: a head private to this process, ended with it. One decode job is one allocation, and a
+       head that outlived its job step would be killed by cgroup tracking, or leak without it.
+    3. Otherwise one head per working directory, shared by all clients. Its owner is named by SPECLOSS_OWNER (the main
+       Snakemake process sets it), else it is the first client; it ends when the owner dies, or by `stop_head`.
+    """
+    given = address or os.environ.get("RAY_ADDRESS")
+    if given:
+        return Head(given)
+    private = "SLURM_JOB_ID" in os.environ
+    # SPECLOSS_OWNER may come from the submit host with the job's environment; its pid means nothing here
+    owner = owner_id() if private else os.environ.get(OWNER) or owner_id()
+    if not process_alive(owner):
+        raise HeadError(f"{OWNER}={owner} names no living process")
+    folder = _folder(Path.cwd(), private)
+    with _lock(folder.parent):
+        record = _read(folder)
+        if record is None or not _usable(record):
+            _sweep(folder.parent)
+            _end(folder)
+            record = _start(folder, owner)
+    return Head(
+        address=record["address"],
+        folder=folder,
+        supervisor=record["supervisor"],
+        ports=tuple(record["ports"]),
+        private=private,
+        environment=head_environment(folder.parent / "token"),
+    )
+
+
+def stop_head(cwd: Path | None = None) -> bool:
+    """End the head of a working directory, if there is one of ours; whether there was.
+
+    With SPECLOSS_OWNER set, a head of another living owner is left alone.
+    """
+    folder = _folder(cwd or Path.cwd(), private=False)
+    with _lock(folder.parent):
+        record = _read(folder)
+        if record is None:
+            return False
+        owner = os.environ.get(OWNER, record["owner"])
+        if owner != record["owner"] and process_alive(record["owner"]):
+            return False
+        _end(folder)
+    return True
+
+
+def _folder(cwd: Path, private: bool) -> Path:
+    key = str(cwd.resolve())
+    if private:
+        key += f":{os.environ['SLURM_JOB_ID']}:{os.getpid()}"
+    name = Path(f"specloss-{os.getuid()}", hashlib.sha256(key.encode()).hexdigest()[:8])
+    base = Path(os.environ.get("TMPDIR") or "/tmp")
+    folder = base / name if len(str(base / name)) <= LONGEST_FOLDER else Path("/tmp") / name
+    _make_private(folder.parent)
+    return folder
+
+
+def _make_private(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    # /tmp is everyone's: a folder that someone else put there could feed us a token or an address of theirs
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise HeadError(f"{folder} is not a private folder of this user; remove it or set TMPDIR")
+
+
+@contextmanager
+def _lock(base: Path) -> Iterator[None]:
+    with (base / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # the kernel drops it when its holder dies
+        yield
+
+
+def _read(folder: Path) -> dict[str, Any] | None:
+    with suppress(FileNotFoundError):
+        return json.loads((folder / RECORD).read_text())
+    return None
+
+
+def _usable(record: dict[str, Any]) -> bool:
+    """Whether a recorded head is up, all of it, and its owner and supervisor live."""
+    return (
+        "address" in record
+        and process_alive(record["owner"])
+        and process_alive(record["supervisor"])
+        and _answers(record["ports"])
+    )
+
+
+def _answers(ports: tuple[int, ...] | list[int]) -> bool:
+    """Whether GCS and raylet accept connections: `ray start` does not notice when one is ended by SIGTERM."""
+    try:
+        for port in ports:
+            socket.create_connection((NODE_IP, port), timeout=2).close()
+    except OSError:
+        return False
+    return True
+
+
+def _start(folder: Path, owner: str) -> dict[str, Any]:
+    token = folder.parent / "token"
+    if not token.exists():
+        write_text(token, secrets.token_hex(32))
+    token.chmod(0o600)  # within a 0700 folder from the start
+    folder.mkdir(mode=0o700)
+    supervisor = subprocess.Popen(
+        [sys.executable, "-m", "specloss.cluster.supervisor", str(folder), str(token), owner],
+        stdin=subprocess.DEVNULL,
+        # not ours: the supervisor outlives us, and who waits for the end of our output must not wait for it
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 3 * START_SECONDS
+    while supervisor.poll() is None and time.monotonic() < deadline:
+        record = _read(folder)
+        if record and "address" in record:
+            return record
+        time.sleep(0.05)
+    log = folder / "start.log"
+    last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:] if log.exists() else []
+    _end(folder)
+    raise HeadError(f"Ray could not be started: {last[0] if last else 'its supervisor ended without a word'}")
+
+
+def _end(folder: Path | None) -> None:
+    """End the head that is recorded in `folder`: ask its supervisor, and do it ourselves if that is dead or stuck."""
+    if folder is None:
+        return
+    record = _read(folder)
+    if record is not None:
+        pid = int(record["supervisor"].partition(":")[0])
+        if process_alive(record["supervisor"]):
+            os.kill(pid, 15)
+            deadline = time.monotonic() + 10
+            while process_alive(record["supervisor"]) and time.monotonic() < deadline:
+                time.sleep(0.05)
+        if process_alive(record["supervisor"]):
+            os.kill(pid, 9)
+        end_session(record["session"])
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep(base: Path) -> None:
+    """Clear what runs left whose owner and supervisor were killed together, e.g. all of a Slurm job."""
+    for folder in base.iterdir():
+        if folder.is_dir():
+            record = _read(folder)
+            if record is None or not (process_alive(record["owner"]) or process_alive(record["supervisor"])):
+                _end(folder)

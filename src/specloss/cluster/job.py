@@ -1,0 +1,221 @@
+"""A decode job: the thin client that takes a batch of cells to the actors and writes what comes back.
+
+It imports neither torch nor transformers, and Ray only if there is something to do.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from specloss.cells import Cell, read_batch
+from specloss.cluster.head import Head, HeadLost, find_head
+from specloss.cluster.output import write_cell, write_failure
+from specloss.cluster.pool import Pool
+from specloss.cluster.progress import Progress
+from specloss.cluster.worker import CellFailed, Decoded
+
+POLL_SECONDS = 0.5
+MAX_HEADS = 3  # the first and two replacements
+MAX_LOSSES = 3  # of the worker under one chunk, each after Ray's own retries
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some problems of a cell: one task."""
+
+    cell: Cell
+    number: int
+    indices: tuple[int, ...]
+    losses: int = 0
+
+
+@dataclass
+class Job:
+    """A batch on its way: which cells are left and which failed."""
+
+    results: Path
+    cluster: dict[str, Any]
+    progress: Progress
+    left: list[Cell]
+    failed: list[Cell] = field(default_factory=list)
+
+    def done(self, cell: Cell, parts: list[Decoded]) -> None:
+        """All chunks of a cell are here: write it."""
+        tokens = write_cell(cell, self.results, parts)
+        self.left.remove(cell)
+        self.progress.finished(cell.id, tokens, sum(part.seconds for part in parts))
+
+    def fail(self, cell: Cell, reason: str, trace: str = "") -> None:
+        """A cell cannot be decoded: say so, leave an explanation in its folder, and go on."""
+        self.left.remove(cell)
+        self.failed.append(cell)
+        path = write_failure(cell, self.results, reason, trace)
+        self.progress.say(f"failed {cell.label}: {reason} (see {path})")
+
+
+def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
+    """Decode the cells of a batch file that are not whole yet; the number of cells that failed.
+
+    A cell that fails for a reason of its own (a bad prompt) does not stop the others: it is named on stderr and
+    explained in `failure.txt` in its folder. HeadError if there is no Ray to decode on. SystemExit on SIGTERM and
+    KeyboardInterrupt on SIGINT, with no half-written cell.
+    """
+    batch, cluster = read_batch(Path(batch_file))
+    results = Path(results)
+    left = [cell for cell in batch.cells if not cell.is_whole(results)]
+    if not left:
+        return 0
+    folder = results / left[0].experiment
+    folder.mkdir(parents=True, exist_ok=True)
+    job = Job(results, cluster, Progress(folder, len(left), log), left)
+    with _ending_on_signals():
+        for heads_left in reversed(range(MAX_HEADS)):
+            try:
+                head = find_head(cluster.get("address"))
+                with head.connected() as ray:
+                    _Run(job, head, ray).until_done()
+                break
+            except HeadLost as error:
+                if not heads_left:
+                    raise
+                job.progress.say(f"{error}; starting a new one for the {len(job.left)} cells that are left")
+    job.progress.ended()
+    return len(job.failed)
+
+
+class _Run:
+    """The job on one head. What has come back of unfinished cells is lost with the head: it lies in its memory."""
+
+    def __init__(self, job: Job, head: Head, ray: Any) -> None:
+        self._job, self._head, self._ray = job, head, ray
+        self._pools: dict[str, Pool] = {}
+        self._cells = deque(job.left)
+        self._waiting: deque[Chunk] = deque()
+        self._running: dict[Any, Chunk] = {}  # by ObjectRef
+        self._parts: dict[str, list[Decoded | None]] = {}  # by cell id, in the order of the chunks
+
+    def until_done(self) -> None:
+        """Until no cell is left. HeadLost if the head goes first."""
+        try:
+            while self._fill() or self._running:
+                if not self._running:  # no actor yet
+                    time.sleep(POLL_SECONDS)
+                    continue
+                ready, _ = self._ray.wait(list(self._running), timeout=POLL_SECONDS)
+                if not ready:
+                    self._head.check()
+                for ref in ready:
+                    self._collect(ref, self._running.pop(ref))
+        finally:
+            for ref in self._running:
+                with suppress(Exception):  # whatever ends us is what matters
+                    self._ray.cancel(ref)
+
+    def _fill(self) -> bool:
+        """Send chunks while there is room for more; whether there are more to send.
+
+        Two for each actor, so that none waits for us, and few enough that other clients' tasks come in between; one at
+        the end, so that none waits behind another while an actor is free.
+        """
+        while self._waiting or self._cells:
+            if not self._waiting:
+                self._split(self._cells.popleft())
+                continue
+            chunk = self._waiting[0]
+            size = self._pool(chunk.cell).size
+            more = len(self._waiting) + len(self._cells) > size
+            if len(self._running) >= (2 * size if more else size) or not self._send(chunk):
+                return True
+            self._waiting.popleft()
+        return False
+
+    def _pool(self, cell: Cell) -> Pool:
+        if cell.pair not in self._pools:
+            self._pools[cell.pair] = Pool(self._ray, cell.pair, cell.settings["pair"], self._job.cluster)
+        return self._pools[cell.pair]
+
+    def _split(self, cell: Cell) -> None:
+        """Cut a cell into chunks."""
+        try:
+            ref = self._pool(cell).actor(0).count.remote(cell.to_dict())
+            while not self._ray.wait([ref], timeout=POLL_SECONDS)[0]:
+                self._head.check()
+            count = self._ray.get(ref)
+        except CellFailed as error:
+            return self._job.fail(cell, error.cause.reason, error.cause.trace)
+        size = self._job.cluster.get("problems_per_task", 512)
+        starts = range(0, count, size)
+        if not starts:
+            return self._job.fail(cell, f"benchmark {cell.benchmark} has no problems")
+        self._parts[cell.id] = [None] * len(starts)
+        for number, start in enumerate(starts):
+            self._waiting.append(Chunk(cell, number, tuple(range(start, min(start + size, count)))))
+
+    def _send(self, chunk: Chunk) -> bool:
+        """Send a chunk to the freest actor; False if there is none yet."""
+        cluster = self._job.cluster
+        try:
+            actor = self._pool(chunk.cell).freest()
+        except self._ray.exceptions.RayError:
+            self._head.check()
+            return False
+        ref = actor.decode.remote(
+            chunk.cell.to_dict(), list(chunk.indices), cluster.get("batch_size", 32), cluster.get("trace", "full")
+        )
+        self._running[ref] = chunk
+        return True
+
+    def _collect(self, ref: Any, chunk: Chunk) -> None:
+        """Take the result of a chunk; tell a failing cell from a lost worker."""
+        cell, errors = chunk.cell, self._ray.exceptions
+        parts = self._parts.get(cell.id)
+        if parts is None:  # another chunk of it has failed
+            return
+        try:
+            part = self._ray.get(ref)
+        except CellFailed as error:
+            self._drop(cell, error.cause.reason, error.cause.trace)
+        except errors.RayTaskError as error:
+            self._drop(cell, f"fault in the worker: {type(error.cause).__name__}: {error.cause}", str(error))
+        except errors.RayError as error:
+            self._head.check()
+            if chunk.losses == MAX_LOSSES:
+                return self._drop(cell, f"its worker was lost {MAX_LOSSES + 1} times (out of memory?)", str(error))
+            self._job.progress.say(f"lost the worker of {cell.label}; sending it to another")
+            self._waiting.appendleft(replace(chunk, losses=chunk.losses + 1))
+        else:
+            for line in part.notes:
+                self._job.progress.say(line)
+            parts[chunk.number] = part
+            if None not in parts:
+                self._job.done(cell, self._parts.pop(cell.id))
+
+    def _drop(self, cell: Cell, reason: str, trace: str) -> None:
+        """The cell fails; nothing more of it is decoded."""
+        del self._parts[cell.id]
+        self._waiting = deque(chunk for chunk in self._waiting if chunk.cell.id != cell.id)
+        for ref, chunk in self._running.items():
+            if chunk.cell.id == cell.id:
+                self._ray.cancel(ref)
+        self._job.fail(cell, reason, trace)
+
+
+@contextmanager
+def _ending_on_signals() -> Iterator[None]:
+    """SIGTERM ends the job as an exception does, so that its tasks are cancelled and temporary files go."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

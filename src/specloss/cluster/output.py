@@ -1,0 +1,64 @@
+"""The files of a decoded cell: two tables and, last of all, cell.json."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from specloss.cells import GENERATIONS, META, STEPS, Cell
+from specloss.cluster.provenance import code_version
+from specloss.cluster.worker import Decoded
+from specloss.files import replacing, write_text
+
+FAILURE = "failure.txt"
+
+
+def write_cell(cell: Cell, results: Path, parts: Sequence[Decoded]) -> int:
+    """Write a cell from the chunks that it was decoded in; the number of tokens generated.
+
+    The rows are sorted, so that the files do not depend on the order in which a batch finished its problems.
+    """
+    folder = cell.folder(results)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in folder.glob(".*.part"):  # of a client that was killed while it wrote
+        part.unlink(missing_ok=True)
+    run = provenance(cell, parts)
+    steps = pa.concat_tables([part.steps for part in parts])
+    generations = pa.concat_tables([part.generations for part in parts])
+    _write_table(folder / STEPS, steps, ("index", "sample", "step"), cell, run)
+    _write_table(folder / GENERATIONS, generations, ("index", "sample"), cell, run)
+    (folder / FAILURE).unlink(missing_ok=True)
+    write_text(folder / META, json.dumps({"key": cell.key, "cell": cell.to_dict(), "run": run}, indent=1) + "\n")
+    return pc.sum(pc.list_value_length(generations["token_ids"])).as_py() or 0
+
+
+def provenance(cell: Cell, parts: Sequence[Decoded]) -> dict[str, Any]:
+    """How a cell was made. Nothing in it names a host, a user or a path."""
+    return {
+        "code": code_version(),
+        "packages": parts[0].made["packages"],
+        "device": ", ".join(sorted({part.made["device"] for part in parts})),
+        "dtype": parts[0].made["dtype"],
+        "seed": cell.seed,
+        "decode_seconds": round(sum(part.seconds for part in parts), 3),
+    }
+
+
+def write_failure(cell: Cell, results: Path, reason: str, trace: str) -> Path:
+    """Explain in the cell's folder why it could not be decoded; the file goes when the cell is decoded."""
+    path = cell.folder(results) / FAILURE
+    write_text(path, f"{cell.label}\n{reason}\n\n{trace}")
+    return path
+
+
+def _write_table(path: Path, table: pa.Table, order: tuple[str, ...], cell: Cell, run: dict[str, Any]) -> None:
+    table = table.sort_by([(column, "ascending") for column in order])
+    table = table.replace_schema_metadata({"specloss": json.dumps({"key": cell.key, "run": run})})
+    with replacing(path) as part:
+        pq.write_table(table, part, compression="zstd")

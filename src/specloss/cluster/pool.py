@@ -1,0 +1,107 @@
+"""The pool: named, detached actors that each hold a pair, found or created by any client."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from specloss.cells import config_hash
+from specloss.cluster.head import HeadError
+from specloss.cluster.provenance import code_version
+from specloss.cluster.worker import PairWorker
+
+MAX_CPU_ACTORS = 2
+# An actor that dies comes back with its name this often, and each of its tasks is done again this often, by Ray itself
+MAX_RESTARTS, MAX_TASK_RETRIES = 10, 2
+ANSWER_SECONDS = 10.0  # an actor answers in milliseconds once it runs, but starts in a second or more
+IDLE_SECONDS = 5.0
+
+
+class Pool:
+    """The actors of one pair. They are created one by one, when all that exist are busy.
+
+    On GPUs an actor reserves `gpus_per_pair` of one node. On a CPU it reserves nothing: the pool's size alone says how
+    many there are, so that pairs side by side do not wait for each other for ever.
+    """
+
+    def __init__(self, ray: Any, name: str, pair: dict[str, Any], cluster: dict[str, Any]) -> None:
+        """`ray` is connected; `name` and `pair` come from the config, `cluster` is its section.
+
+        HeadError if the cluster has fewer GPUs than one pair needs.
+        """
+        self._ray, self._name, self._pair = ray, name, pair
+        resources = ray.cluster_resources()
+        gpus = resources.get("GPU", 0)
+        per_pair = cluster.get("gpus_per_pair")
+        self._gpus = per_pair if per_pair is not None else float(gpus > 0)
+        cores = int(resources.get("CPU", 1))
+        wanted = cluster.get("actors", "auto")
+        if self._gpus:
+            fit = math.floor(gpus / self._gpus + 1e-9)
+            if fit == 0:
+                raise HeadError(f"pair {name} needs {self._gpus:g} GPUs, the Ray cluster has {gpus:g}")
+            self.size = fit if wanted == "auto" else min(wanted, fit)
+        else:
+            self.size = min(cores, MAX_CPU_ACTORS) if wanted == "auto" else wanted
+        self._threads = max(1, cores // self.size)
+        # A cluster that outlives a run must not decode with the code, or the pair, of an earlier one
+        self._key = config_hash([pair, code_version(), self._threads])
+        self._actors: dict[int, Any] = {}
+        self._unplaced: set[int] = set()
+
+    def freest(self) -> Any:
+        """The actor with the fewest tasks, a new one if all are busy and there is room.
+
+        ray.exceptions.RayError if none can be reached, GetTimeoutError of these if none has been placed yet.
+        """
+        least, best, failure = math.inf, None, None
+        for slot in range(self.size):
+            try:
+                patience = 0.1 if slot in self._unplaced else ANSWER_SECONDS
+                tasks = self._ray.get(self.actor(slot).claim.remote(), timeout=patience)
+                self._unplaced.discard(slot)
+            except self._ray.exceptions.GetTimeoutError as error:
+                # its GPU is held by an actor of another pair
+                failure, tasks = error, math.inf
+                self._unplaced.add(slot)
+                self._make_room()
+            except self._ray.exceptions.RayError as error:
+                failure, tasks = error, math.inf
+                self._actors.pop(slot, None)  # dead for good, or coming back: ask for it by name the next time
+            if tasks < least:
+                least, best = tasks, self._actors[slot]
+            if tasks == 0:
+                break
+        if best is None:
+            raise failure or HeadError("the pool has no actors")
+        return best
+
+    def actor(self, slot: int) -> Any:
+        """The actor of a slot. Several clients that ask at once get the same one."""
+        if slot not in self._actors:
+            self._actors[slot] = (
+                self._ray.remote(PairWorker)
+                .options(
+                    name=f"{self._name}-{self._key}-{slot}",
+                    lifetime="detached",  # not tied to the client that happened to create it
+                    get_if_exists=True,
+                    num_cpus=0,
+                    num_gpus=self._gpus,
+                    max_restarts=MAX_RESTARTS,
+                    max_task_retries=MAX_TASK_RETRIES,
+                )
+                .remote(self._name, self._pair, self._threads, os.getcwd())
+            )
+        return self._actors[slot]
+
+    def _make_room(self) -> None:
+        """End idle actors of other pairs, so that ours get their GPUs. A client that wanted one creates it again."""
+        ours = {f"{self._name}-{self._key}-{slot}" for slot in range(self.size)}
+        for name in set(self._ray.util.list_named_actors()) - ours:
+            try:
+                actor = self._ray.get_actor(name)
+                if self._ray.get(actor.idle.remote(), timeout=1) > IDLE_SECONDS:
+                    self._ray.kill(actor)
+            except (ValueError, self._ray.exceptions.RayError):
+                continue  # gone, or not placed itself

@@ -1,0 +1,79 @@
+"""What a decode job tells: lines to stderr and to its log, and the progress of the whole run.
+
+The run is what the main Snakemake process wrote to `<results>/<experiment>/run.json`: {"pending": cells, "started":
+epoch}. Each finished cell of any job appends a line to `progress.tsv` beside it: epoch, cell, tokens, seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+RUN, FINISHED = "run.json", "progress.tsv"
+SECONDS_BETWEEN_LINES = 2.0
+
+
+class Progress:
+    """The reporter of one job."""
+
+    def __init__(self, folder: Path, pending: int, log: Path | None = None) -> None:
+        """`folder` is the experiment's in results; `pending` the job's own cells, for when there is no run.json."""
+        self._folder, self._pending, self._started = folder, pending, time.time()
+        with suppress(FileNotFoundError):
+            run = json.loads((folder / RUN).read_text())
+            self._pending, self._started = run["pending"], run["started"]
+        self._log = log
+        if log is not None:
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.write_text("")
+        self._shown = float("-inf")
+
+    def say(self, line: str) -> None:
+        """One line to stderr and the log."""
+        print(line, file=sys.stderr, flush=True)
+        self.note(line)
+
+    def note(self, text: str) -> None:
+        """To the log alone."""
+        if self._log is not None:
+            with self._log.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+
+    def finished(self, cell_id: str, tokens: int, seconds: float) -> None:
+        """Count a cell for the run, and show where the run is, but not more often than every two seconds."""
+        line = f"{time.time():.3f}\t{cell_id}\t{tokens}\t{seconds:.3f}\n"
+        # one write of a short line to a file opened for appending: lines of several jobs do not mix
+        handle = os.open(self._folder / FINISHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        try:
+            os.write(handle, line.encode())
+        finally:
+            os.close(handle)
+        self.note(f"finished {cell_id}: {tokens:,} tokens in {seconds:.1f} s")
+        if time.monotonic() - self._shown > SECONDS_BETWEEN_LINES:
+            self._shown = time.monotonic()
+            self.say(self._line())
+
+    def ended(self) -> None:
+        """The job's last word."""
+        self.say(self._line())
+
+    def _line(self) -> str:
+        finished = self._folder / FINISHED
+        rows = [line.split("\t") for line in finished.read_text().splitlines()] if finished.exists() else []
+        rows = [row for row in rows if float(row[0]) >= self._started]
+        done, tokens = len({row[1] for row in rows}), sum(int(row[2]) for row in rows)
+        elapsed = max(time.time() - self._started, 1e-3)
+        left = max(self._pending - done, 0) * elapsed / max(done, 1)
+        return f"decode  {done}/{self._pending} cells  {tokens / elapsed:,.0f} tokens/s  {_duration(left)} left"
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{seconds:02d}s" if minutes else f"{seconds}s"

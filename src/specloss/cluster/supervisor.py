@@ -1,0 +1,195 @@
+"""The supervisor of one Ray head: starts it, ends it when its owner is gone, and cleans up after it.
+
+    python -m specloss.cluster.supervisor <state folder> <token file> <owner>
+
+It is a small process in a session of its own, so that neither Ctrl-C nor the death of the client that started it takes
+the head away from the other clients. `ray stop` is never used: it ends every Ray on the machine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from specloss.cluster.processes import end_session, owner_id, process_alive
+from specloss.files import write_text
+
+RECORD = "head.json"
+POLL_SECONDS = 0.5
+START_SECONDS = 90
+# Linux has all of 127/8. Ray replaces 127.0.0.1 by the machine's outward address, which changes when a laptop changes
+# networks and which others can reach; it leaves 127.0.0.2 alone.
+NODE_IP = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+FIXED_PORTS = (
+    "port",
+    "node-manager-port",
+    "object-manager-port",
+    "metrics-export-port",
+    "runtime-env-agent-port",
+    "dashboard-agent-listen-port",
+    "dashboard-agent-grpc-port",
+    "dashboard-port",
+)
+# Below the kernel's ephemeral ports (from 32768), above Ray's own choice for workers (10002-19999), where heads of
+# other users are. Each actor and each client takes one of the block.
+PORTS = range(20000, 32000)
+PORT_BLOCK = 250
+
+
+class _End(Exception):
+    """SIGTERM, or the owner is gone."""
+
+
+def head_environment(token: Path) -> dict[str, str]:
+    """Environment of everything that talks to our head.
+
+    The GCS, the raylet and every worker listen on all interfaces, whatever the node's address: only the token keeps
+    others out. It is set explicitly everywhere, because a stray token in the home folder changes Ray's default.
+    """
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+def available_cores() -> int:
+    """Cores of this process: Slurm's allocation (without cgroups its affinity is the whole node), else the affinity."""
+    for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE"):
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def free_ports() -> int:
+    """First port of a block of PORT_BLOCK whose fixed ports are free. OSError if none is found."""
+    starts = list(range(PORTS.start, PORTS.stop, PORT_BLOCK))
+    random.shuffle(starts)
+    for start in starts:
+        try:
+            for port in range(start, start + len(FIXED_PORTS)):
+                with socket.socket() as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    probe.bind(("", port))
+        except OSError:
+            continue
+        return start
+    raise OSError(f"no free block of ports in {PORTS.start}-{PORTS.stop}")
+
+
+def object_store_bytes() -> int:
+    """Results are a few MB; a machine's shared memory may be little (64 MB in a container). Ray's minimum is 75 MB."""
+    shared = Path("/dev/shm")
+    free = shutil.disk_usage(shared).free if shared.exists() else psutil.virtual_memory().available // 4
+    return max(80_000_000, min(1 << 30, free // 2))
+
+
+def _command(folder: Path, first_port: int) -> list[str]:
+    ports = [f"--{name}={first_port + i}" for i, name in enumerate(FIXED_PORTS)]
+    # Without grpcio there is no Ray client server, and naming a port for one is an error; with it, the default is 10001
+    if importlib.util.find_spec("grpc"):
+        ports.append(f"--ray-client-server-port={first_port + PORT_BLOCK - 1}")
+    return [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+        f"--node-ip-address={NODE_IP}",
+        *ports,
+        f"--min-worker-port={first_port + len(FIXED_PORTS)}",
+        f"--max-worker-port={first_port + PORT_BLOCK - 2}",
+        f"--temp-dir={folder / 'ray'}",
+        f"--num-cpus={available_cores()}",
+        f"--object-store-memory={object_store_bytes()}",
+        "--include-dashboard=false",
+        "--include-log-monitor=false",
+        "--no-monitor",
+        "--disable-usage-stats",
+    ]
+
+
+def _with_parent() -> None:
+    """Let `ray start` be terminated, and with it its children, should this process be killed with -9."""
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGTERM)
+
+
+def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+    first_port = free_ports()
+    environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
+    environment |= head_environment(token)
+    environment |= {
+        "RAY_worker_niceness": "0",  # Ray's workers run at nice 15 otherwise
+        "RAY_prestart_worker_first_driver": "0",  # no idle worker for each core of a large machine
+    }
+    head = subprocess.Popen(
+        _command(folder, first_port),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        preexec_fn=_with_parent,
+    )
+    return head, first_port
+
+
+def supervise(folder: Path, token: Path, owner: str) -> int:
+    """Start a head and stay until the owner or the head dies or SIGTERM comes; then end all of it. Exit status.
+
+    `folder/head.json` says what there is to end from the first moment, and the address once the head answers.
+    """
+
+    def end(*_: object) -> None:
+        raise _End
+
+    signal.signal(signal.SIGTERM, end)
+    session = ""
+    try:
+        for attempt in range(3):
+            with (folder / "start.log").open("wb") as log:
+                head, first_port = _start(folder, token, log)
+            session = owner_id(head.pid)
+            record = {"owner": owner, "supervisor": owner_id(), "session": session}
+            write_text(folder / RECORD, json.dumps(record))
+            if _wait_until_up(head, owner, folder / "start.log"):
+                break
+            # another process may have taken one of the ports in between
+            end_session(session)
+            if attempt == 2:
+                session = ""  # the folder stays: the client reads start.log
+                return 1
+        ports = [first_port, first_port + 1]
+        write_text(folder / RECORD, json.dumps(record | {"address": f"{NODE_IP}:{first_port}", "ports": ports}))
+        while process_alive(owner) and head.poll() is None:
+            time.sleep(POLL_SECONDS)
+    except _End:
+        pass
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough; ending must not be interrupted
+        if session:
+            end_session(session)
+            shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+def _wait_until_up(head: subprocess.Popen[bytes], owner: str, log: Path) -> bool:
+    deadline = time.monotonic() + START_SECONDS
+    while head.poll() is None and time.monotonic() < deadline:
+        if not process_alive(owner):
+            raise _End
+        if b"Ray runtime started" in log.read_bytes():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(supervise(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]))
