@@ -75,8 +75,8 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
     """Bring MLflow up to date with an experiment's files; returns how many runs had to be written.
 
     `experiment_json` is the plan that the workflow wrote: `config` and `cells`. Metrics are the numeric columns of
-    `<results>/<name>/summary.parquet`; `<reports>/<name>/` becomes the artifacts of the aggregate run. Cells without
-    results get no run. TrackingError if the store cannot be reached or written.
+    `<results>/<name>/summary.parquet`; the files below `reports`, the experiment's tables, figures and report, become
+    the artifacts of the aggregate run. Cells without results get no run. TrackingError if the store cannot be reached or written.
     """
     plan = json.loads(experiment_json.read_text(encoding="utf-8"))
     name = plan["config"]["name"]
@@ -88,7 +88,7 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
     uri = tracking_uri(plan["config"], results)
     with _one_line_errors(uri, results / name):
         store = _Store(uri, name, results)
-        aggregate = _aggregate_entry(name, plan["config"], measured, reports / name)
+        aggregate = _aggregate_entry(name, plan["config"], measured, reports)
         parent = store.find_or_create(aggregate)
         for done, cell in enumerate(measured, start=1):
             store.write(_cell_entry(cell, metrics[_key(cell)], results, parent))
@@ -121,7 +121,7 @@ def _cell_entry(cell: Cell, metrics: dict[str, float], results: Path, parent: st
         **{key: value for key, value in pair.items() if value is not None},
         **{f"options.{key}": value for key, value in cell.settings["options"].items()},
     }
-    tags = {**named, "config_hash": cell.key, "code_version": _code_version(cell, results), PARENT: parent}
+    tags = {**named, "config_hash": cell.key, **_made(cell, results), PARENT: parent}
     return Entry(cell.id, f"{method} · {cell.benchmark} · seed {cell.seed}", _texts(params), metrics, _texts(tags))
 
 
@@ -140,11 +140,13 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
     return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
 
 
-def _code_version(cell: Cell, results: Path) -> str:
-    """The version that decoded the cell, which may be older than this one."""
+def _made(cell: Cell, results: Path) -> dict[str, str]:
+    """Tags on how the cell was decoded: by the code of that day, which may be older than this."""
     path = cell.folder(results) / META
-    meta = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return str(meta.get("code_version", __version__))
+    run = json.loads(path.read_text(encoding="utf-8")).get("run", {}) if path.exists() else {}
+    code = run.get("code") or {"version": __version__}
+    made = {"code_version": " ".join(filter(None, (code.get("version"), code.get("commit"))))}
+    return made | {key: str(run[key]) for key in ("device", "dtype") if key in run}
 
 
 def _key(cell: Cell) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+import specloss
 from specloss import tracking
 from specloss.cells import Cell
 from specloss.tracking import AGGREGATE, CELL, FINGERPRINT, PARENT, TrackingError, track
@@ -22,7 +23,7 @@ class Study:
     """A tiny experiment on disk, as the workflow leaves it: plan, summary and reports."""
 
     def __init__(self, root: Path) -> None:
-        self.results, self.reports = root / "results", root / "reports"
+        self.results, self.reports = root / "results", root / "reports" / "tiny"
         self.config = {"name": "tiny", "decoding": DECODING, "seeds": [0, 1], "mlflow": {"uri": None}}
         self.cells = [
             Cell("tiny", "demo", "chain_l2", method, param, seed, self.settings(method))
@@ -42,9 +43,9 @@ class Study:
                 "tv_pi_p": [float("nan")] * 2 + [0.1] * 4,
             }
         )
-        (self.reports / "tiny" / "tables").mkdir(parents=True)
-        (self.reports / "tiny" / "tables" / "table4.csv").write_text("method,be\n")
-        (self.reports / "tiny" / "index.html").write_text("<html></html>")
+        (self.reports / "tables").mkdir(parents=True)
+        (self.reports / "tables" / "table4.csv").write_text("method,be\n")
+        (self.reports / "index.html").write_text("<html></html>")
 
     @staticmethod
     def settings(method: str) -> dict:
@@ -113,7 +114,19 @@ def test_each_cell_is_a_run_below_the_aggregate_run(study: Study):
         "pair": "demo", "benchmark": "chain_l2", "method": "lenience", "param": "0.4", "seed": "0",
         "config_hash": cell.key, PARENT: runs[AGGREGATE].info.run_id,
     }.items()  # fmt: skip
-    assert "code_version" in run.data.tags
+
+
+def test_a_run_names_the_code_that_decoded_its_cell(study: Study):
+    folder = study.cells[0].folder(study.results)
+    folder.mkdir(parents=True)
+    made = {"code": {"version": "0.0.9", "commit": "abc123+changes"}, "device": "cpu", "dtype": "float32"}
+    (folder / "cell.json").write_text(json.dumps({"key": study.cells[0].key, "run": made}))
+    study.track()
+    runs = study.runs()
+    assert runs[study.cells[0].id].data.tags.items() >= {
+        "code_version": "0.0.9 abc123+changes", "device": "cpu", "dtype": "float32"
+    }.items()  # fmt: skip
+    assert runs[study.cells[1].id].data.tags["code_version"] == specloss.__version__
 
 
 def test_a_rule_without_parameter_is_named_without_and_nan_is_no_metric(study: Study):
@@ -156,7 +169,7 @@ def test_a_changed_metric_updates_its_run_and_no_other(study: Study):
 
 def test_a_changed_table_updates_the_aggregate_run_alone(study: Study):
     study.track()
-    (study.reports / "tiny" / "tables" / "table4.csv").write_text("method,be\nlenience,7\n")
+    (study.reports / "tables" / "table4.csv").write_text("method,be\nlenience,7\n")
     assert study.track() == 1
 
 
