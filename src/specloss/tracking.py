@@ -76,7 +76,8 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
 
     `experiment_json` is the plan that the workflow wrote: `config` and `cells`. Metrics are the numeric columns of
     `<results>/<name>/summary.parquet`; the files below `reports`, the experiment's tables, figures and report, become
-    the artifacts of the aggregate run. Cells without results get no run. TrackingError if the store cannot be reached or written.
+    the artifacts of the aggregate run. Cells without results get no run. TrackingError if the store cannot be reached
+    or written.
     """
     plan = json.loads(experiment_json.read_text(encoding="utf-8"))
     name = plan["config"]["name"]
