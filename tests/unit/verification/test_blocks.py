@@ -28,12 +28,15 @@ class Tree:
 
     @classmethod
     def random(cls, vocab: int, gamma: int, worlds: int, seed: int = 0) -> Tree:
-        both = [pairs((worlds, vocab**d, vocab), seed=seed + d) for d in range(gamma + 1)]
-        for d, (p, q) in enumerate(both):  # a different kind of pair comes first at each depth and in each world
+        both = []
+        for d in range(gamma + 1):
+            rows = vocab**d
+            p, q = (torch.empty(worlds, rows, vocab, dtype=torch.float64) for _ in range(2))
             for world in range(worlds):
-                p[world], q[world] = (
-                    pairs((vocab**d + 9, vocab), seed + 31 * d + world)[i][-(vocab**d) :] for i in (0, 1)
-                )
+                first = (world + d) % 9  # so that each kind of pair comes first somewhere, at every depth
+                cases = pairs((rows + 9, vocab), seed + 31 * d + world)
+                p[world], q[world] = (x[first : first + rows] for x in cases)
+            both.append((p, q))
         return cls([p for p, _ in both], [q for _, q in both])
 
 

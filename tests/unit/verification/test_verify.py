@@ -6,7 +6,7 @@ import pytest
 import torch
 from verification_cases import DEFAULTS, pairs, random_distributions
 
-from specloss.verification import get_rule
+from specloss.verification import distortion, get_rule
 from specloss.verification.rule import at_least_float32
 
 BATCH, GAMMA, VOCAB = 40, 4, 5
@@ -96,7 +96,7 @@ def test_agreeing_models_keep_every_block_whole(name):
         tokens = torch.multinomial(p[:, :-1].reshape(-1, VOCAB).float(), 1).view(BATCH, GAMMA)
         uniforms = torch.full((BATCH, GAMMA), 1 - 2.0**-53, dtype=torch.float64)
         verdict = rule.verify(p, p[:, :-1].clone(), tokens, torch.full((BATCH,), GAMMA), uniforms)
-        assert (verdict.accepted == GAMMA).all()
+        assert (verdict.accepted == GAMMA).all() and (verdict.accept_prob == 1).all()
         torch.testing.assert_close(verdict.next, *at_least_float32(p[:, -1]))
 
 
@@ -127,3 +127,14 @@ def test_a_block_rule_has_no_mass_at_one_position_and_says_so():
     for attempt in (rule, rule.induced, rule.acceptance):
         with pytest.raises(TypeError, match=r"has no \(y, rho\) at one position; use verify\(\)"):
             attempt(p[:, :-1], q)
+
+
+@pytest.mark.parametrize("rule", DEFAULTS, ids=str)
+def test_verification_never_waits_for_the_device(rule):
+    p, q = torch.empty(2, 4, 7, device="meta"), torch.empty(2, 3, 7, device="meta")
+    whole = torch.empty(2, dtype=torch.int64, device="meta")
+    tokens = torch.empty(2, 3, dtype=torch.int64, device="meta")
+    uniforms = torch.empty(2, 3, dtype=torch.float64, device="meta")
+    verdict = rule.verify(p, q, tokens, whole, uniforms)  # a value read back to Python would raise here
+    assert verdict.next.shape == (2, 7) and verdict.accepted.shape == (2,)
+    assert all(x.shape == (2, 3) for x in distortion(p[:, :-1], q, rule).values())
