@@ -29,8 +29,8 @@ def gap_by_level(evidence: Evidence, columns: int = 2) -> Plot:
     return Plot(
         "fig1_gap_by_level",
         "Accuracy gap of each gate by difficulty",
-        "Left: accuracy of the gate, of its matched truncation baseline and of the lossless run, averaged over the "
-        "parameters. Right: gate less baseline at each parameter (thin) and averaged over them (thick, with the paired "
+        "Accuracy panels: the mean over parameters of the gate, of its matched truncation baseline and of the lossless "
+        "run. Gap panels: gate less baseline at each parameter (thin) and averaged over them (thick, with the paired "
         "95 % interval over problems); below zero the gate loses accuracy that truncation alone does not.",
         data,
         figure,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import matplotlib as mpl
 import pandas as pd
@@ -81,8 +82,14 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None
         figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
 
 
-def save(figure: Figure, name: str, suffix: str, path: Path) -> None:
-    """Write SVG or PNG without a date, whole or not at all."""
+def draw(figure: Figure, name: str, suffix: str, target: Path | IO[bytes]) -> None:
+    """Draw as SVG or PNG without a date; `name` makes the identifiers in an SVG."""
     metadata = {"Date": None, "Creator": "specloss"} if suffix == "svg" else {"Software": "specloss"}
-    with styled(name), replacing(path) as part:
-        figure.savefig(part, format=suffix, metadata=metadata)
+    with styled(name):
+        figure.savefig(target, format=suffix, metadata=metadata)
+
+
+def save(figure: Figure, name: str, suffix: str, path: Path) -> None:
+    """Write SVG or PNG, whole or not at all."""
+    with replacing(path) as part:
+        draw(figure, name, suffix, part)

@@ -32,8 +32,8 @@ def acceptance_by_position(evidence: Evidence, columns: int = 2) -> Plot:
         "acceptance_by_position",
         "Acceptance by position in the block",
         "The share of full blocks in which the k-th drafted token was kept and emitted, mean over benchmarks and "
-        "seeds; one line per parameter, the lossless run dotted. BE is one more than the sum of a line's values; an end of "
-        "sequence cuts a block, so even a method that accepts everything falls with the position.",
+        "seeds; one line per parameter, the lossless run dotted. BE is one more than the sum of a line's values; an "
+        "end of sequence cuts a block, so even a method that accepts everything falls with the position.",
         data,
         figure,
     )
@@ -57,7 +57,7 @@ def _draw_positions(axes: Axes, data: pd.DataFrame, method: str) -> None:
             line["position"], line["accepted"], color=COLOURS[0], alpha=shade, linewidth=1, markersize=3.5,
             marker=MARKERS[number % len(MARKERS)], label=method if pd.isna(param) else f"{param:g}",
         )  # fmt: skip
-    axes.set(xlabel="position", ylabel="share kept", ylim=(0, 1))
+    axes.set(xlabel="position", ylabel="share kept", ylim=(0, 1), xticks=sorted(data["position"].unique()))
     axes.legend(loc="best", fontsize=7, ncols=2, handlelength=1.4, columnspacing=1)
 
 

@@ -62,7 +62,8 @@ def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     status = [cell_status(cell, results) for cell in study.cells]
     problems = _problems(study, results, [number for number, why in enumerate(status) if why == WHOLE])
     status = _drop_uneven(study, problems, status)
-    problems = problems[problems["cell"].map(lambda number: status[number] == WHOLE)].reset_index(drop=True)
+    whole = [number for number, why in enumerate(status) if why == WHOLE]
+    problems = problems[problems["cell"].isin(whole)].reset_index(drop=True)
     summary = _summary(study, problems, status)
     keys = pd.DataFrame([{k: getattr(cell, k) for k in KEYS} for cell in study.cells])
     problems = pd.concat([keys.loc[problems["cell"]].reset_index(drop=True), problems.drop(columns="cell")], axis=1)

@@ -1,0 +1,172 @@
+"""One self-contained page per experiment: what was found, how to read it, what is missing, how to run it again."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from specloss import __version__ as VERSION
+from specloss.analysis import FIGURES, TABLES
+from specloss.analysis.completeness import WHOLE
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.figures import make_figure
+from specloss.analysis.findings import Finding, check
+from specloss.analysis.plot import draw
+from specloss.analysis.study import Study
+from specloss.analysis.tables import Table, make_table
+from specloss.cells import META, Cell, config_hash
+from specloss.files import write_text
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as inline SVG: for a page and for a phone."""
+
+    name: str
+    title: str
+    reading: str
+    wide: Markup
+    narrow: Markup
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell in the list of cells."""
+
+    id: str
+    key: str
+    status: str
+
+    @property
+    def whole(self) -> bool:
+        return self.status == WHOLE
+
+
+def write_report(experiment_json: Path, results: Path, out: Path) -> Path:
+    """Write `out/index.html`; it needs no network and no other file. Returns its path."""
+    evidence = Evidence.read(experiment_json, results)
+    path = Path(out) / "index.html"
+    write_text(path, render(evidence, Path(results)))
+    return path
+
+
+def render(evidence: Evidence, results: Path) -> str:
+    """The page as HTML."""
+    study = evidence.study
+    environment = Environment(
+        loader=PackageLoader("specloss.analysis"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    folder = f"{study.config.get('results', 'results')}/{study.name}"
+    rows = [Row(c.id, c.key, s) for c, s in zip(study.cells, evidence.summary["status"], strict=True)]
+    return environment.get_template("report.html.j2").render(
+        study=study,
+        version=VERSION,
+        findings=check(evidence),
+        opening=opening(evidence, check(evidence)),
+        pictures=[_picture(name, evidence) for name in FIGURES],
+        tables=[make_table(name, evidence) for name in TABLES if name != "findings"],
+        rows=rows,
+        reasons=_reasons(rows),
+        runs=how_it_ran(study, results),
+        config=yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
+        config_hash=config_hash(study.config),
+        command=f"snakemake --cores all {folder}/cells/<id>/graded.parquet",
+        table_html=_table_html,
+    )
+
+
+def opening(evidence: Evidence, findings: list[Finding]) -> str:
+    """What was run and how the findings came out, in two or three sentences."""
+    study, summary = evidence.study, evidence.summary
+    whole = summary[summary["status"] == WHOLE]
+    counts = {
+        name: sum(f.holds == name for f in findings) for name in ("true", "false", "not distinguishable", "missing")
+    }
+    told = {
+        "true": "came out as the paper says",
+        "false": "did not",
+        "not distinguishable": "cannot be told at this size",
+        "missing": "wait for missing cells",
+    }
+    parts = [f"{counts[name]} {text}" for name, text in told.items() if counts[name]]
+    size = (
+        f"{whole['tokens'].sum():,.0f} tokens, {whole['problems'].sum():,.0f} answers" if len(whole) else "nothing yet"
+    )
+    return (
+        f"{len(study.settings)} settings of {len(study.methods)} verification methods on {len(study.benchmarks)} "
+        f"benchmarks with {len(study.seeds)} seeds ({size}; {len(whole)} of {len(summary)} cells). "
+        f"Of {len(findings)} findings checked, {', '.join(parts)}."
+    )
+
+
+def how_it_ran(study: Study, results: Path) -> list[tuple[str, int]]:
+    """Each different way in which cells were run (versions, device, dtype; no times), and how many cells it made."""
+    counts: dict[str, int] = {}
+    for cell in study.cells:
+        run = _run_of(cell, results)
+        if run is not None:
+            counts[run] = counts.get(run, 0) + 1
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _run_of(cell: Cell, results: Path) -> str | None:
+    try:
+        run = json.loads((cell.folder(results) / META).read_text(encoding="utf-8"))["run"]
+    except (OSError, json.JSONDecodeError, KeyError):
+        return None
+    return yaml.safe_dump({key: value for key, value in run.items() if not _is_measured(key, value)}, sort_keys=True)
+
+
+def _is_measured(key: str, value: Any) -> bool:
+    return isinstance(value, float) or any(word in key for word in ("second", "started", "ended", "actor", "host"))
+
+
+def _reasons(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+    """Missing cells by reason, the most frequent first."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        if not row.whole:
+            groups.setdefault(row.status, []).append(row)
+    return sorted(groups.items(), key=lambda group: -len(group[1]))
+
+
+def _picture(name: str, evidence: Evidence) -> Picture:
+    wide, narrow = make_figure(name, evidence, columns=2), make_figure(name, evidence, columns=1)
+    drawn = [_inline(wide.figure, name, wide.title), _inline(narrow.figure, f"{name}-narrow", wide.title)]
+    return Picture(name, wide.title, wide.reading, *drawn)
+
+
+def _inline(figure: Any, name: str, title: str) -> Markup:
+    """The figure's SVG as an element: no prolog, metadata or namespaces, its identifiers its own on the page."""
+    buffer = io.BytesIO()
+    draw(figure, name, "svg", buffer)
+    text = buffer.getvalue().decode()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = (
+        re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", text[: text.index(">")]) + text[text.index(">") :]
+    )
+    text = re.sub(r'(\sid="|xlink:href="#|url\(#)', rf"\1{name}-", text)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1))
+
+
+def _table_html(table: Table) -> Markup:
+    """A sortable table; numbers are marked so that they align."""
+    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in table.shown)
+    body = "".join(f"<tr>{''.join(_cell_html(text) for text in row)}</tr>" for row in table.shown.to_numpy().tolist())
+    return Markup(f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+
+
+def _cell_html(value: object) -> str:
+    text = str(value)
+    kind = "missing" if text.startswith("missing") else "number" if re.match(r"[+-]?\d", text) else "text"
+    return f'<td class="{kind}">{html.escape(text)}</td>'
