@@ -14,6 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from specloss.cells import Cell
+from specloss.models.tokenizers import fingerprint
 
 
 class ConfigError(ValueError):
@@ -187,6 +188,10 @@ def expand(experiment: Experiment) -> list[Cell]:
     parameter, and every rule brings standard speculative decoding, whether or not the config lists them.
     """
     settings = _method_settings(experiment)
+    weights = {
+        name: {"target": fingerprint(pair.target), "draft": fingerprint(pair.draft)}
+        for name, pair in experiment.pairs.items()
+    }
     return [
         Cell(
             experiment=experiment.name,
@@ -197,6 +202,7 @@ def expand(experiment: Experiment) -> list[Cell]:
             seed=seed,
             settings={
                 "pair": pair.model_dump(),
+                "weights": weights[pair_name],
                 "benchmark": benchmark.model_dump(),
                 "decoding": experiment.decoding.model_dump(exclude={"batch_size", "trace"}),
                 "rule": rule,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -25,6 +26,25 @@ def check_model(model: str) -> Path | None:
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise ModelError(f"{model}: the folder has no tokenizer (tokenizer.json); save one beside the weights")
     return folder
+
+
+def fingerprint(model: str) -> str | None:
+    """16 hex digits that tell a local model's weights from others under the same path; None for a hub id.
+
+    Hashes names, sizes and both ends (1 MiB each) of the weight files: all of a small model, moments for a large one.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        return None
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.safetensors")) + sorted(folder.glob("*.bin")) + sorted(folder.glob("*.json")):
+        size = path.stat().st_size
+        digest.update(f"{path.name} {size}".encode())
+        with path.open("rb") as file:
+            digest.update(file.read(1 << 20))
+            file.seek(max(size - (1 << 20), 0))
+            digest.update(file.read())
+    return digest.hexdigest()[:16]
 
 
 def check_models(target: str, draft: str) -> None:

@@ -1,0 +1,151 @@
+"""The `specloss` command: a thin front on the package. Each command imports what it needs, no more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+ConfigFile = Annotated[Path, typer.Argument(help="experiment config (YAML)")]
+ExperimentFile = Annotated[Path, typer.Argument(help="results/<name>/experiment.json")]
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -> None:
+    """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
+    from specloss.config import ConfigError
+
+    if not Path("Snakefile").exists():
+        raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
+    if not config.exists():
+        raise ConfigError(f"{config}: no such config file")
+    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--rerun-incomplete", "--keep-going"]
+    command += ["--scheduler", "greedy", "--quiet", "rules", *context.args, "--configfile", str(config)]
+    process = subprocess.Popen(command)
+    while True:  # Ctrl-C reaches Snakemake too, which then winds its jobs down: wait for that
+        try:
+            raise typer.Exit(process.wait())
+        except KeyboardInterrupt:
+            continue
+
+
+@app.command()
+def decode(
+    batch: Annotated[Path, typer.Argument(help="results/<name>/batches/<id>.json")],
+    results: Annotated[Path, typer.Option(help="results folder")] = Path("results"),
+    log: Annotated[Path | None, typer.Option(help="log file")] = None,
+) -> None:
+    """Decode the cells of a batch on Ray actors; whole cells are skipped (used by the workflow)."""
+    from specloss.cells import read_batch
+    from specloss.cluster.job import run_batch
+
+    failed = run_batch(batch, results, log)
+    # cells that failed beside others that did not are named by their scoring; the others go on
+    if failed and failed == len(read_batch(batch)[0].cells):
+        raise typer.Exit(1)
+
+
+@app.command()
+def score(folder: Annotated[Path, typer.Argument(help="cell folder")]) -> None:
+    """Grade one decoded cell (used by the workflow)."""
+    from specloss.scoring import score_cell
+
+    score_cell(folder)
+
+
+@app.command()
+def summarise(
+    experiment: ExperimentFile, results: Annotated[Path, typer.Option(help="results folder")] = Path("results")
+) -> None:
+    """Aggregate all cells into summary.parquet; cells that are missing are listed as missing."""
+    from specloss.analysis.summary import summarise as summarise_cells
+
+    summarise_cells(experiment, results)
+
+
+@app.command()
+def table(name: str, experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
+    """Write one table as CSV, Markdown and LaTeX."""
+    from specloss.analysis.tables import write_table
+
+    write_table(name, experiment, results, out)
+
+
+@app.command()
+def figure(name: str, experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
+    """Write one figure as SVG and PNG, with its data as CSV."""
+    from specloss.analysis.figures import write_figure
+
+    write_figure(name, experiment, results, out)
+
+
+@app.command()
+def report(experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
+    """Write the self-contained HTML report."""
+    from specloss.analysis.report import write_report
+
+    write_report(experiment, results, out)
+
+
+@app.command()
+def track(experiment: ExperimentFile, reports: Path, results: Path = Path("results")) -> None:
+    """Bring MLflow up to date: a run per cell and one for the experiment."""
+    from specloss.tracking import track as track_experiment
+
+    track_experiment(experiment, results, reports)
+
+
+@app.command("train-demo")
+def train_demo(config: Path, out: Path) -> None:
+    """Train the demo pair again."""
+    import yaml
+
+    from specloss.models.demo_training import train_pair
+
+    train_pair(yaml.safe_load(config.read_text()), out)
+
+
+@app.command()
+def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
+    """Validate a config, with the models and benchmarks that it names, and say what it would run."""
+    import yaml
+
+    from specloss.config import read_config
+    from specloss.plan import describe, make_plan
+
+    read_config(config)
+    print(describe(make_plan(yaml.safe_load(config.read_text()), str(config))))
+
+
+@app.command()
+def stop() -> None:
+    """End the Ray head of this working directory, if one is left."""
+    from specloss.cluster.head import stop_head
+
+    stop_head(Path.cwd())
+
+
+def main() -> None:
+    """Entry point: errors meant for users are one line and exit status 1."""
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
+            raise
+        print(f"specloss: error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _is_for_users(error: Exception) -> bool:
+    """Errors that say all in one line, by convention of this package: subclasses defined in it."""
+    return type(error).__module__.startswith("specloss.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""From a config to everything that the workflow needs to know before its first job, checked before any work."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from specloss.benchmarks import get_benchmark
+from specloss.cells import GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
+from specloss.config import ConfigError, Experiment, expand, parse_config
+from specloss.files import write_text
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment's cells and where everything goes."""
+
+    experiment: Experiment
+    source: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def results(self) -> Path:
+        """Folder of all experiments' outputs."""
+        return Path(self.experiment.results)
+
+    @property
+    def folder(self) -> Path:
+        """This experiment's results."""
+        return self.results / self.experiment.name
+
+    @property
+    def reports(self) -> Path:
+        """This experiment's tables, figures and report."""
+        return Path(self.experiment.reports) / self.experiment.name
+
+    @property
+    def file(self) -> Path:
+        """The effective config and all cells, for everything downstream."""
+        return self.folder / "experiment.json"
+
+    @cached_property
+    def batches(self) -> dict[str, Batch | None]:
+        """Decode job of each cell id; None for a cell that is whole already."""
+        return plan_batches(list(self.cells), self.results, self.experiment.cluster.cells_per_job)
+
+    def graded(self) -> list[str]:
+        """The scored file of every cell."""
+        return [str(cell.folder(self.results) / GRADED) for cell in self.cells]
+
+    def batch_marks(self, cell_id: str) -> list[str]:
+        """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
+        if cell_id not in self.batches:
+            raise ConfigError(f"{self.source} has no cell {cell_id!r}; for example {self.cells[0].id!r}")
+        batch = self.batches[cell_id]
+        return [str(batch_folder(self.results, self.experiment.name) / f"{batch.id}.done")] if batch else []
+
+    def write(self) -> None:
+        """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
+        cluster = self.experiment.cluster.model_dump()
+        decoding = self.experiment.decoding.model_dump(include={"batch_size", "trace"})
+        content = {
+            "source": self.source,
+            "config": self.experiment.model_dump(),
+            "settings": self._settings(),
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+        write_text(self.file, json.dumps(content, indent=1))
+        batches = {batch.id: batch for batch in self.batches.values() if batch}
+        write_batches(list(batches.values()), self.results, cluster | decoding)
+        pending = sum(not cell.is_whole(self.results) for cell in self.cells)
+        if pending:
+            write_text(self.folder / "run.json", json.dumps({"pending": pending, "started": time.time()}))
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Each (method, param) once, with the setting that it must be compared with."""
+        from specloss.verification import get_rule
+
+        settings = {}
+        for cell in self.cells:
+            rule, options = cell.settings["rule"], cell.settings["options"]
+            baseline = get_rule(rule, cell.param, **options).matched_baseline
+            matched = [baseline, None if baseline == "standard_sd" else cell.param] if baseline else None
+            settings[cell.method, cell.param] = {
+                "method": cell.method,
+                "rule": rule,
+                "param": cell.param,
+                "options": options,
+                "matched": matched,
+            }
+        return list(settings.values())
+
+
+def make_plan(config: Any, source: str, check: bool = True) -> Plan:
+    """Validate a config's plain values and expand it. ConfigError, in one line, on anything wrong.
+
+    `check` also looks at what the config names: models, benchmarks, the results folder, and cells of an earlier run
+    that were made with other settings.
+    """
+    experiment = parse_config(config, source)
+    try:
+        plan = Plan(experiment, source, tuple(expand(experiment)))
+        if check:
+            _check_pairs(experiment)
+            _check_benchmarks(experiment)
+            _check_writable(plan.folder)
+            _check_writable(plan.reports)
+            _check_finished(plan)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return plan
+
+
+def _check_pairs(experiment: Experiment) -> None:
+    from specloss.models.tokenizers import ModelError, check_models
+
+    for name, pair in experiment.pairs.items():
+        try:
+            check_models(pair.target, pair.draft)
+        except ModelError as error:
+            raise ConfigError(f"pairs.{name}: {error}") from None
+
+
+def _check_benchmarks(experiment: Experiment) -> None:
+    for name, benchmark in experiment.benchmarks.items():
+        at = f"benchmarks.{name}"
+        try:
+            load = get_benchmark(benchmark.task).load
+            inspect.signature(load).bind(**benchmark.options)
+            items = load(**benchmark.options)
+        except TypeError as error:
+            valid = ", ".join(inspect.signature(load).parameters)
+            raise ConfigError(f"{at}.options: {error}; valid options: {valid}") from None
+        except ValueError as error:
+            raise ConfigError(f"{at}: {error}") from None
+        if not items:
+            raise ConfigError(
+                f"{at}: the benchmark is empty: {benchmark.task} with {benchmark.options} has no problems"
+            )
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {os.strerror(error.errno or 0)}") from None
+
+
+def _check_finished(plan: Plan) -> None:
+    for cell in plan.cells:
+        if not cell.is_whole(plan.results):
+            continue
+        if reason := cell.stale_reason(plan.results):
+            raise ConfigError(
+                f"{cell.folder(plan.results)} was made with other settings ({reason}); give the experiment another "
+                f"name, or remove {plan.folder}"
+            )
+
+
+def describe(plan: Plan) -> str:
+    """One line on the size of the experiment."""
+    experiment = plan.experiment
+    settings = {(cell.method, format_param(cell.param)) for cell in plan.cells}
+    whole = sum(cell.is_whole(plan.results) for cell in plan.cells)
+    return (
+        f"{experiment.name}: {len(plan.cells)} cells = {len(experiment.pairs)} pair x {len(experiment.benchmarks)} "
+        f"benchmarks x {len(settings)} settings x {len(experiment.seeds)} seeds; {whole} decoded already"
+    )

@@ -1,0 +1,46 @@
+"""Grading one cell: reads its generations, writes `graded.parquet`. No model, no torch: untrusted text stays here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from specloss.benchmarks import get_benchmark
+from specloss.cells import GENERATIONS, GRADED, META, Cell
+from specloss.files import replacing
+from specloss.schema import GRADED as SCHEMA
+
+
+class NotDecoded(RuntimeError):
+    """The cell has no generations; the message says why, in one line."""
+
+
+def score_cell(folder: Path) -> None:
+    """Grade the cell in `folder`. NotDecoded if its decoding failed or never ran."""
+    if not (folder / META).exists():
+        failure = folder / "failure.txt"
+        # its first two lines are the cell and the reason
+        reason = ": ".join(failure.read_text().splitlines()[:2]) if failure.exists() else "it was never decoded"
+        raise NotDecoded(f"{folder}: nothing to grade: {reason}")
+    cell = Cell.from_dict(json.loads((folder / META).read_text())["cell"])
+    grade = get_benchmark(cell.settings["benchmark"]["task"]).grade
+    columns = ["problem", "index", "sample", "text", "reference"]
+    rows = pq.read_table(folder / GENERATIONS, columns=columns, partitioning=None)
+    grades = [grade(row["text"], row["reference"]) for row in rows.to_pylist()]
+    graded = pa.table(
+        {
+            "problem": rows["problem"],
+            "index": rows["index"],
+            "sample": rows["sample"],
+            "correct": [grade.correct for grade in grades],
+            "parsed": [grade.answer is not None for grade in grades],
+            "answer": [grade.answer for grade in grades],
+        },
+        schema=SCHEMA,
+    )
+    metadata = pq.read_schema(folder / GENERATIONS).metadata
+    with replacing(folder / GRADED) as part:
+        pq.write_table(graded.replace_schema_metadata(metadata), part, compression="zstd")

@@ -1,0 +1,28 @@
+"""Shared by all tests: the demo pair, loaded once, one torch thread (tests share two cores)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DEMO = ROOT / "src/specloss/models/demo"
+
+
+@pytest.fixture(scope="session")
+def pair():
+    import torch
+
+    from specloss import load_pair
+
+    torch.set_num_threads(1)
+    return load_pair(target=DEMO / "target", draft=DEMO / "draft", dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def prompts():
+    """200 prompts of all levels: very different lengths."""
+    from specloss.benchmarks.chain import load
+
+    return [item.prompt for level in (8, 1, 4, 2, 6) for item in load(level=level, problems=40)]

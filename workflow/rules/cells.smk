@@ -1,0 +1,37 @@
+"""Decode and score: the cells."""
+
+
+rule decode:
+    output:
+        touch(f"{RESULTS}/batches/{{batch}}.done"),
+    log:
+        f"{RESULTS}/logs/decode/{{batch}}.log",
+    params:
+        batch=f"{RESULTS}/batches/{{batch}}.json",
+        results=str(PLAN.results),
+    shell:
+        "specloss decode {params.batch} --results {params.results} --log {log}"
+
+
+rule score:
+    input:
+        lambda wildcards: PLAN.batch_marks(wildcards.cell),
+    output:
+        f"{RESULTS}/cells/{{cell}}/graded.parquet",
+    params:
+        folder=f"{RESULTS}/cells/{{cell}}",
+    shell:
+        "specloss score {params.folder}"
+
+
+rule summarise:
+    input:
+        PLAN.graded(),
+        EXPERIMENT,
+    output:
+        f"{RESULTS}/summary.parquet",
+        f"{RESULTS}/problems.parquet",
+    params:
+        results=str(PLAN.results),
+    shell:
+        "specloss summarise {EXPERIMENT} --results {params.results}"

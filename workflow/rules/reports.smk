@@ -1,0 +1,44 @@
+"""Tables, figures, the report and MLflow: all from the summary."""
+
+from specloss.analysis import FIGURES, TABLES
+
+SUMMARY = rules.summarise.output
+OPTIONS = f"--results {PLAN.results}"
+
+
+rule table:
+    input:
+        SUMMARY,
+    output:
+        multiext(f"{REPORTS}/tables/{{name}}", ".csv", ".md", ".tex"),
+    shell:
+        "specloss table {wildcards.name} {EXPERIMENT} {REPORTS}/tables {OPTIONS}"
+
+
+rule figure:
+    input:
+        SUMMARY,
+    output:
+        multiext(f"{REPORTS}/figures/{{name}}", ".svg", ".png", ".csv"),
+    shell:
+        "specloss figure {wildcards.name} {EXPERIMENT} {REPORTS}/figures {OPTIONS}"
+
+
+rule report:
+    input:
+        SUMMARY,
+        expand(rules.table.output, name=TABLES),
+        expand(rules.figure.output, name=FIGURES),
+    output:
+        f"{REPORTS}/index.html",
+    shell:
+        "specloss report {EXPERIMENT} {REPORTS} {OPTIONS}"
+
+
+rule track:
+    input:
+        rules.report.output,
+    output:
+        touch(f"{RESULTS}/tracked.txt"),
+    shell:
+        "specloss track {EXPERIMENT} {REPORTS} {OPTIONS}"
