@@ -11,6 +11,8 @@ from specloss.analysis.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, lege
 from specloss.analysis.statistics import interval, over_seeds
 from specloss.analysis.study import LOSSLESS, Place
 
+OFFSETS = ((4, 4), (4, -9), (-14, 4), (-14, -9))  # points; labels of different methods keep out of each other's way
+
 
 def truncation(evidence: Evidence, columns: int = 2) -> Plot:
     """Figure 3: the gates and their truncation baselines."""
@@ -76,8 +78,8 @@ def _draw(axes: Axes, data: pd.DataFrame, methods: list[str]) -> None:
         there = here[here["be"].notna() & here["param"].notna()]
         for _, end in pd.concat([there.head(1), there.iloc[1:].tail(1)]).iterrows():
             axes.annotate(
-                f"{end['param']:g}", (end["be"], end["accuracy"]), (4, 4), textcoords="offset points",
-                color=colour, fontsize=7,
+                f"{end['param']:g}", (end["be"], end["accuracy"]), OFFSETS[number % len(OFFSETS)],
+                textcoords="offset points", color=colour, fontsize=7,
             )  # fmt: skip
     star = {"color": LOSSLESS_COLOUR, "markersize": 9, "label": LOSSLESS, "zorder": 5}
     axes.plot([reference["be"]], [reference["accuracy"]], "*", **star)

@@ -26,6 +26,8 @@ from specloss.analysis.tables import Table, make_table
 from specloss.cells import META, Cell, config_hash
 from specloss.files import write_text
 
+FEW_PROBLEMS = 30
+
 
 @dataclass(frozen=True)
 class Picture:
@@ -76,6 +78,7 @@ def render(evidence: Evidence, results: Path) -> str:
         tables=[make_table(name, evidence) for name in TABLES if name != "findings"],
         rows=rows,
         reasons=_reasons(rows),
+        few=few_problems(evidence),
         runs=how_it_ran(study, results),
         config=yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
         config_hash=config_hash(study.config),
@@ -103,13 +106,23 @@ def opening(evidence: Evidence, findings: list[Finding]) -> str:
     )
     return (
         f"{len(study.settings)} settings of {len(study.methods)} verification methods on {len(study.benchmarks)} "
-        f"benchmarks with {len(study.seeds)} seeds ({size}; {len(whole)} of {len(summary)} cells). "
+        f"benchmarks with {_count(len(study.seeds), 'seed')} ({size}; {len(whole)} of {len(summary)} cells). "
         f"Of {len(findings)} findings checked, {', '.join(parts)}."
     )
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def few_problems(evidence: Evidence) -> list[str]:
+    """Benchmarks with too few problems for a percentile interval to be as wide as it should."""
+    most = evidence.summary.groupby("benchmark")["problems"].max()
+    return [name for name in evidence.study.benchmarks if most[name] < FEW_PROBLEMS]
+
+
 def how_it_ran(study: Study, results: Path) -> list[tuple[str, int]]:
-    """Each different way in which cells were run (versions, device, dtype; no times), and how many cells it made."""
+    """Each different way in which cells were run (code, packages, device; no times), and how many cells it made."""
     counts: dict[str, int] = {}
     for cell in study.cells:
         run = _run_of(cell, results)
@@ -123,11 +136,13 @@ def _run_of(cell: Cell, results: Path) -> str | None:
         run = json.loads((cell.folder(results) / META).read_text(encoding="utf-8"))["run"]
     except (OSError, json.JSONDecodeError, KeyError):
         return None
-    return yaml.safe_dump({key: value for key, value in run.items() if not _is_measured(key, value)}, sort_keys=True)
+    return yaml.safe_dump(
+        {key: value for key, value in run.items() if not _differs_by_cell(key, value)}, sort_keys=True
+    )
 
 
-def _is_measured(key: str, value: Any) -> bool:
-    return isinstance(value, float) or any(word in key for word in ("second", "started", "ended", "actor", "host"))
+def _differs_by_cell(key: str, value: Any) -> bool:
+    return key == "seed" or isinstance(value, float)
 
 
 def _reasons(rows: list[Row]) -> list[tuple[str, list[Row]]]:

@@ -80,7 +80,7 @@ def table4(evidence: Evidence) -> Table:
     return Table(
         "table4",
         "Every setting on every benchmark",
-        f"Mean ± sample standard deviation over {len(study.seeds)} seeds; accuracy in percent of answers. "
+        f"Mean ± sample standard deviation over seeds {_list(study.seeds)}; accuracy in percent of answers. "
         f"{_units(evidence)} Compare a row with its matched baseline in the next table, not with its neighbour: the "
         "spread over seeds is not the uncertainty of a difference.",
         _frame(rows),
@@ -303,6 +303,10 @@ def _units(evidence: Evidence) -> str:
 def _effect_columns(name: str, effect: Interval | None) -> dict[str, float]:
     low, middle, high = (effect.low, effect.estimate, effect.high) if effect else (np.nan, np.nan, np.nan)
     return {name: middle, f"{name}_low": low, f"{name}_high": high}
+
+
+def _list(values: list[int]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _number(value: float, digits: int) -> str:

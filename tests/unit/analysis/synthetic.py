@@ -124,7 +124,7 @@ def save_cell(cell: Cell, results: Path, steps: list[dict], generations: list[di
     pq.write_table(pa.Table.from_pylist(steps, STEPS), folder / "steps.parquet")
     pq.write_table(pa.Table.from_pylist(generations, GENERATIONS), folder / "generations.parquet")
     pq.write_table(pa.Table.from_pylist(graded, GRADED), folder / "graded.parquet")
-    run = {"device": "none", "dtype": "none", "seconds": 1.0, "versions": {"synthetic": "1"}}
+    run = {"device": "none", "dtype": "none", "seed": cell.seed, "decode_seconds": 1.0, "packages": {"synthetic": "1"}}
     (folder / "cell.json").write_text(json.dumps({"key": cell.key, "cell": cell.to_dict(), "run": run}))
     return folder
 

@@ -79,6 +79,11 @@ def test_a_whole_experiment_says_nothing_of_missing_cells(text):
     assert 'id="missing"' not in text
 
 
+def test_few_problems_are_warned_of(text, incomplete):
+    assert "Few problems" in incomplete
+    assert "Few problems" not in text
+
+
 def test_missing_cells_are_named_with_their_reason_and_escaped(incomplete):
     assert "1 of 6 cells are missing" in incomplete
     assert "failed: ValueError: &lt;script&gt;" in incomplete
