@@ -39,7 +39,8 @@ class Cell:
     """One cell. `settings` is all that determines its tokens on a given device; changing any of it is another cell.
 
     `settings` holds `pair`, `benchmark` and `decoding` (each a plain dict from the config), `weights` (fingerprints of
-    local models), `rule` (its name) and `options` (of the rule). Batch size, actors and devices are not part of it: they never change a token.
+    local models), `rule` (its name) and `options` (of the rule). Batch size, actors and devices are not part of it:
+    they never change a token.
     """
 
     experiment: str

@@ -14,6 +14,7 @@ STEPS = pa.schema(
         ("position", pa.int32()),  # tokens generated before this block
         ("drafted", pa.int32()),
         ("accepted", pa.int32()),  # drafted tokens that were kept AND emitted (an end of sequence cuts the block)
+        ("expected_accepted", pa.float32()),  # its mean over the rule's coin flips, given the drafted tokens
         ("token", pa.list_(pa.int32())),  # drafted tokens
         ("p", pa.list_(pa.float32())),  # p(x) of each
         ("q", pa.list_(pa.float32())),  # q(x) of each

@@ -187,9 +187,9 @@ class ChainDecoder:
         kept = torch.arange(gamma + 1, device=device) < verdict.accepted.unsqueeze(1)
         emitted = torch.where(kept, torch.cat([drafts, following.unsqueeze(1)], 1), following.unsqueeze(1))
         self._ids.scatter_(1, length.unsqueeze(1) + torch.arange(gamma + 1, device=device), emitted)
-        values = self._logged(p[:, :-1], q, drafts, verdict)
+        values = self._logged(p[:, :-1], q, drafts, verdict).float().cpu().numpy()
         result = torch.cat([verdict.accepted.unsqueeze(1), drafts, emitted], 1).cpu().numpy()
-        self._record(batch, drafted, result, values.float().cpu().numpy(), clock)
+        self._record(batch, drafted, result, values, clock)
 
     def _logged(self, p: Tensor, q: Tensor, drafts: Tensor, verdict: Any) -> Tensor:
         """The trace's columns [columns, rows, gamma]; positions that were not drafted hold garbage."""
@@ -198,6 +198,7 @@ class ChainDecoder:
             "p": p.gather(-1, x).squeeze(-1),
             "q": q.gather(-1, x).squeeze(-1),
             "accept_prob": verdict.accept_prob,
+            "survival": self.rule.survival(verdict.accept_prob),
         }
         wanted = [name for name in self.trace.columns if name not in columns]
         if wanted:
@@ -221,7 +222,11 @@ class ChainDecoder:
         active = np.flatnonzero(batch.prompt >= 0)
         scalars = np.stack([batch.prompt, batch.step, position, drafted, np.minimum(accepted, count), stop], 1)[active]
         emitted = np.where(np.arange(gamma + 1) < count[:, None], emitted, -1)
-        self.trace.add(scalars, clock.lap(), drafts[active], emitted[active], values[:, active])
+        # a drafted end of sequence cuts the block, kept or not: nothing behind it could ever be emitted
+        dead = np.cumsum(np.isin(drafts, self.pair.eos_ids), 1) - np.isin(drafts, self.pair.eos_ids) > 0
+        dead |= np.arange(gamma) >= drafted[:, None]
+        expected = np.where(dead, 0, values[self.trace.columns.index("survival")]).sum(1)
+        self.trace.add(scalars, clock.lap(), expected[active], drafts[active], emitted[active], values[:, active])
         batch.step += 1
         for row in active:
             self.outputs[batch.prompt[row]].extend(emitted[row, : count[row]].tolist())

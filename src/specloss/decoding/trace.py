@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from specloss.schema import STEPS
 
-# columns of one value per drafted position: always there, and those of the full trace
-POSITION_COLUMNS = ("p", "q", "accept_prob")
+# columns of one value per drafted position: always there (survival for its sum alone), and those of the full trace
+POSITION_COLUMNS = ("p", "q", "accept_prob", "survival")
 DISTORTION_COLUMNS = (
     "entropy_p",
     "tv_pq",
@@ -32,6 +32,7 @@ class Trace:
     def __init__(self, distortion: bool) -> None:
         self.columns = POSITION_COLUMNS + (DISTORTION_COLUMNS if distortion else ())
         self._scalars: list[NDArray[np.int64]] = []  # [rows, 6]
+        self._expected: list[NDArray[np.float64]] = []  # [rows]
         self._times: list[NDArray[np.float64]] = []  # [rows, 3]
         self._tokens: list[NDArray[np.int64]] = []  # [rows, gamma]
         self._emitted: list[NDArray[np.int64]] = []  # [rows, gamma + 1], -1 beyond what was emitted
@@ -41,6 +42,7 @@ class Trace:
         self,
         scalars: NDArray[np.int64],
         times: tuple[float, float, float],
+        expected: NDArray[np.float64],
         tokens: NDArray[np.int64],
         emitted: NDArray[np.int64],
         values: NDArray[np.float32],
@@ -49,6 +51,7 @@ class Trace:
         rows = len(scalars)
         self._scalars.append(scalars)
         self._times.append(np.broadcast_to(np.asarray(times) / max(rows, 1), (rows, 3)))
+        self._expected.append(expected)
         self._tokens.append(tokens)
         self._emitted.append(emitted)
         self._values.append(values)
@@ -73,6 +76,7 @@ class Trace:
             "position": position,
             "drafted": drafted,
             "accepted": accepted,
+            "expected_accepted": np.concatenate(self._expected or [np.empty(0)])[order].astype(np.float32),
             "token": _lists(tokens, real, pa.int32()),
             "emitted": _lists(emitted, emitted >= 0, pa.int32()),
             "stop": pa.array(STOPS, pa.string()).take(pa.array(stop)),
@@ -82,7 +86,8 @@ class Trace:
         }
         empty = np.empty((len(self.columns), 0, gamma), np.float32)
         values = np.concatenate(self._values or [empty], axis=1)[:, order]
-        columns |= {name: _lists(values[i], real, pa.float32()) for i, name in enumerate(self.columns)}
+        logged = [name for name in self.columns if name in STEPS.names]
+        columns |= {name: _lists(values[self.columns.index(name)], real, pa.float32()) for name in logged}
         return pa.table(
             {f.name: pa.array(columns[f.name]).cast(f.type) if f.name in columns else pa.nulls(len(order), f.type)
              for f in STEPS},

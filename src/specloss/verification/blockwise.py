@@ -72,6 +72,6 @@ class BlockwiseRule(Rule):
         whole = (accepted == drafted).unsqueeze(-1)
         return Verdict(accepted, torch.where(whole, bonus, residual), h, None, None)
 
-    def expected_accepted(self, accept_prob: Tensor) -> Tensor:
-        """Mean of `tau` [batch] given the drafted tokens: `P(tau >= i) = 1 - prod_{j >= i} (1 - h_j)`."""
-        return (1 - (1 - accept_prob).flip(-1).cumprod(-1)).sum(-1)
+    def survival(self, accept_prob: Tensor) -> Tensor:
+        """As `Rule.survival`: `P(tau >= i) = 1 - prod_{j >= i} (1 - h_j)`, [batch, gamma]."""
+        return 1 - (1 - accept_prob).flip(-1).cumprod(-1).flip(-1)

@@ -213,12 +213,16 @@ class Rule:
         residual = rho[rows, accepted.clamp_max(q.shape[1] - 1)]
         return Verdict(accepted, torch.where(whole, bonus, residual), accept_prob, y, rho)
 
+    def survival(self, accept_prob: Tensor) -> Tensor:
+        """Probability [batch, gamma] that the first i + 1 drafted tokens are all kept, from `Verdict.accept_prob`."""
+        return accept_prob.cumprod(-1)
+
     def expected_accepted(self, accept_prob: Tensor) -> Tensor:
         """Mean number [batch] of kept tokens given the drafted ones, from `Verdict.accept_prob` [batch, gamma].
 
         It averages over the coin flips instead of throwing them, so block efficiency has less variance.
         """
-        return accept_prob.cumprod(-1).sum(-1)
+        return self.survival(accept_prob).sum(-1)
 
 
 def check_block(p: Tensor, q: Tensor) -> None:

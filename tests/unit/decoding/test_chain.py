@@ -138,3 +138,12 @@ def test_a_light_trace_decodes_the_same_tokens_and_leaves_distortion_out(pair, p
     assert full.token_ids == light.token_ids
     assert light.steps["tv_pi_p"].null_count == light.steps.num_rows
     assert light.steps["accept_prob"].equals(full.steps["accept_prob"])
+
+
+@pytest.mark.parametrize("method, param", [("standard_sd", None), ("blockwise", None), ("cos", 0.6)])
+def test_expected_accepted_has_the_mean_of_the_counted_with_less_variance(pair, prompts, method, param):
+    steps = decode(pair, prompts * 4, method=method, param=param, temperature=0.7, max_new_tokens=60).steps.to_pandas()
+    difference = steps["accepted"] - steps["expected_accepted"]
+    assert abs(difference.mean()) < 4 * difference.std() / len(steps) ** 0.5
+    assert steps["expected_accepted"].var() < steps["accepted"].var()
+    assert (steps["expected_accepted"] <= steps["drafted"] + 1e-4).all()
