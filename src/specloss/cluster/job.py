@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import signal
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from specloss.cluster.worker import CellFailed, Decoded
 
 POLL_SECONDS = 0.5
 MAX_HEADS = 3  # the first and two replacements
-MAX_LOSSES = 3  # of the worker under one chunk, each after Ray's own retries
+MAX_LOSSES = 3  # of workers under one cell, each after Ray's own retries
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,6 @@ class Chunk:
     cell: Cell
     number: int
     indices: tuple[int, ...]
-    losses: int = 0
 
 
 @dataclass
@@ -100,6 +99,7 @@ class _Run:
         self._waiting: deque[Chunk] = deque()
         self._running: dict[Any, Chunk] = {}  # by ObjectRef
         self._parts: dict[str, list[Decoded | None]] = {}  # by cell id, in the order of the chunks
+        self._losses: Counter[str] = Counter()  # of workers, by cell id
 
     def until_done(self) -> None:
         """Until no cell is left. HeadLost if the head goes first."""
@@ -126,7 +126,9 @@ class _Run:
         """
         while self._waiting or self._cells:
             if not self._waiting:
-                self._split(self._cells.popleft())
+                if not self._split(self._cells[0]):
+                    return True
+                self._cells.popleft()
                 continue
             chunk = self._waiting[0]
             size = self._pool(chunk.cell).size
@@ -141,22 +143,27 @@ class _Run:
             self._pools[cell.pair] = Pool(self._ray, cell.pair, cell.settings["pair"], self._job.cluster)
         return self._pools[cell.pair]
 
-    def _split(self, cell: Cell) -> None:
-        """Cut a cell into chunks."""
+    def _split(self, cell: Cell) -> bool:
+        """Cut a cell into chunks, or let it fail; False if no worker could be asked for its size."""
         try:
-            ref = self._pool(cell).actor(0).count.remote(cell.to_dict())
+            ref = self._pool(cell).freest().count.remote(cell.to_dict())
             while not self._ray.wait([ref], timeout=POLL_SECONDS)[0]:
                 self._head.check()
             count = self._ray.get(ref)
-        except CellFailed as error:
-            return self._job.fail(cell, error.cause.reason, error.cause.trace)
+        except self._ray.exceptions.GetTimeoutError:
+            self._head.check()
+            return False
+        except self._ray.exceptions.RayError as error:
+            return self._failed(cell, error)
         size = self._job.cluster.get("problems_per_task", 512)
         starts = range(0, count, size)
         if not starts:
-            return self._job.fail(cell, f"benchmark {cell.benchmark} has no problems")
+            self._job.fail(cell, f"benchmark {cell.benchmark} has no problems")
+            return True
         self._parts[cell.id] = [None] * len(starts)
         for number, start in enumerate(starts):
             self._waiting.append(Chunk(cell, number, tuple(range(start, min(start + size, count)))))
+        return True
 
     def _send(self, chunk: Chunk) -> bool:
         """Send a chunk to the freest actor; False if there is none yet."""
@@ -173,33 +180,43 @@ class _Run:
         return True
 
     def _collect(self, ref: Any, chunk: Chunk) -> None:
-        """Take the result of a chunk; tell a failing cell from a lost worker."""
-        cell, errors = chunk.cell, self._ray.exceptions
+        """Take the result of a chunk; if its worker was lost, it waits for another."""
+        cell = chunk.cell
         parts = self._parts.get(cell.id)
         if parts is None:  # another chunk of it has failed
             return
         try:
             part = self._ray.get(ref)
-        except CellFailed as error:
-            self._drop(cell, error.cause.reason, error.cause.trace)
-        except errors.RayTaskError as error:
-            self._drop(cell, f"fault in the worker: {type(error.cause).__name__}: {error.cause}", str(error))
-        except errors.RayError as error:
-            self._head.check()
-            if chunk.losses == MAX_LOSSES:
-                return self._drop(cell, f"its worker was lost {MAX_LOSSES + 1} times (out of memory?)", str(error))
-            self._job.progress.say(f"lost the worker of {cell.label}; sending it to another")
-            self._waiting.appendleft(replace(chunk, losses=chunk.losses + 1))
-        else:
-            for line in part.notes:
-                self._job.progress.say(line)
-            parts[chunk.number] = part
-            if None not in parts:
-                self._job.done(cell, self._parts.pop(cell.id))
+        except self._ray.exceptions.RayError as error:
+            if not self._failed(cell, error):
+                self._waiting.appendleft(chunk)
+            return
+        for line in part.notes:
+            self._job.progress.say(line)
+        parts[chunk.number] = part
+        if None not in parts:
+            self._job.done(cell, self._parts.pop(cell.id))
+
+    def _failed(self, cell: Cell, error: Exception) -> bool:
+        """Tell a failing cell (True: it is out) from a lost worker (False: try again). HeadLost if it was the head."""
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            cause = error.cause
+            if isinstance(cause, CellFailed):
+                self._drop(cell, cause.reason, cause.trace)
+            else:  # not expected: a fault of the worker's own
+                self._drop(cell, f"{type(cause).__name__}: {cause}", str(error))
+            return True
+        self._head.check()
+        self._losses[cell.id] += 1
+        if self._losses[cell.id] > MAX_LOSSES:
+            self._drop(cell, f"its worker was lost {self._losses[cell.id]} times; out of memory?", str(error))
+            return True
+        self._job.progress.say(f"lost the worker of {cell.label}; trying again")
+        return False
 
     def _drop(self, cell: Cell, reason: str, trace: str) -> None:
         """The cell fails; nothing more of it is decoded."""
-        del self._parts[cell.id]
+        self._parts.pop(cell.id, None)
         self._waiting = deque(chunk for chunk in self._waiting if chunk.cell.id != cell.id)
         for ref, chunk in self._running.items():
             if chunk.cell.id == cell.id:

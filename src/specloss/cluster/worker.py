@@ -84,6 +84,7 @@ class PairWorker:
 
     async def count(self, cell: dict[str, Any]) -> int:
         """Problems of a cell. CellFailed if its benchmark cannot be loaded."""
+        self._claimed = float("-inf")
         return await asyncio.to_thread(self._count, Cell.from_dict(cell))
 
     async def decode(self, cell: dict[str, Any], indices: list[int], batch_size: int, trace: str) -> Decoded:
