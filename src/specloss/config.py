@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
@@ -25,6 +25,9 @@ class Model(BaseModel):
     """Base of all sections: no unknown keys, nothing silently converted."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+
+
+M = TypeVar("M", bound=Model)
 
 
 class Pair(Model):
@@ -129,36 +132,45 @@ class Experiment(Model):
 
 def read_config(path: Path | str) -> Experiment:
     """Read and validate a YAML file. ConfigError, in one line, on anything wrong."""
+    return parse_config(read_yaml(path), str(path))
+
+
+def read_yaml(path: Path | str) -> Any:
+    """The plain values of a YAML file. ConfigError, in one line, if it cannot be read."""
     path = Path(path)
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    return parse_config(values, str(path))
 
 
 def parse_config(values: Any, source: str) -> Experiment:
     """Validate plain values; `source` names them in errors (the config file)."""
+    return validated(Experiment, values, source)
+
+
+def validated(model: type[M], values: Any, source: str) -> M:
+    """Plain values as `model`, the model of a whole config file. ConfigError, in one line, on the first fault."""
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: expected a mapping of keys at the top, got {type(values).__name__}")
     try:
-        return Experiment.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_one_line(error)}") from None
+        raise ConfigError(f"{source}: {_one_line(error, model)}") from None
 
 
-def _one_line(error: ValidationError) -> str:
+def _one_line(error: ValidationError, model: type[Model]) -> str:
     """The first fault, unknown keys first (a misspelt key also makes the right one missing)."""
     faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     fault = faults[0]
     at = ".".join(str(part) for part in fault["loc"])
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     if fault["type"] == "extra_forbidden":
-        known = _fields_at(fault["loc"][:-1])
+        known = _fields_at(model, fault["loc"][:-1])
         near = difflib.get_close_matches(str(fault["loc"][-1]), known, n=1, cutoff=0)
         return f"unknown key {at!r}; did you mean {near[0]!r}?{more}" if near else f"unknown key {at!r}{more}"
     if fault["type"] == "missing":
@@ -168,17 +180,16 @@ def _one_line(error: ValidationError) -> str:
     return f"{at}: {message}, got {shown if len(shown) < 80 else shown[:77] + '...'}{more}"
 
 
-def _fields_at(location: tuple[int | str, ...]) -> list[str]:
-    sections: dict[str, type[Model]] = {
-        "pairs": Pair,
-        "benchmarks": Benchmark,
-        "methods": Method,
-        "decoding": Decoding,
-        "cluster": Cluster,
-        "mlflow": Tracking,
-    }
-    model = sections.get(str(location[0]), Experiment) if location else Experiment
-    return list(model.model_fields)
+def _fields_at(model: type[Model], location: tuple[int | str, ...]) -> list[str]:
+    """The keys that `model` knows at a place in its values; none where there is no section."""
+    found: Any = model
+    for part in location:
+        if isinstance(found, type) and issubclass(found, Model):
+            field = found.model_fields.get(str(part))
+            found = field.annotation if field else None
+        else:  # dict[str, Section], list[Section]
+            found = (get_args(found) or (None,))[-1]
+    return list(found.model_fields) if isinstance(found, type) and issubclass(found, Model) else []
 
 
 def expand(experiment: Experiment) -> list[Cell]:
