@@ -2,12 +2,12 @@
 
 A problem of level `n` applies `n` operations modulo 100 from left to right:
 
-    prompt    37*04+58-09?
-    solution  start 37 then *04=48 so +58 is 06 next -09=97 thus #97
+    prompt    37+04*13-09?
+    solution  start 37 then +04=41 so *13 is 33 next -09=24 thus #24
 
 Every value is two digits. The words of a solution are free (they carry entropy), its digits are not (they carry
-correctness). Most operations are short: plus, minus, or times 2 to 9. A few are long multiplications, times 11 to 19:
-none at levels 1 and 2, then one more every second level, which is what makes the ladder steep.
+correctness). Most operations are easy: plus or minus 1 to 9. A few are hard, times 11 to 19: none at levels 1 and 2,
+then one more every second level, which is what makes the ladder steep.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from functools import cache
 from specloss.benchmarks import Grade, Item
 
 LEVELS = range(1, 9)
-SHORT_FACTORS = range(2, 10)
-LONG_FACTORS = range(11, 20)
+SMALL_OPERANDS = range(1, 10)
+HARD_FACTORS = range(11, 20)
 
 # The free words of a solution, by the place where they stand. Each is one token of the demo tokenizer, spaces included.
 OPENERS = ("start ", "from ", "take ", "begin ")
@@ -60,10 +60,10 @@ class Problem:
 
 
 def draw_problem(rng: random.Random, level: int) -> Problem:
-    """A random problem with `level` operations, `(level - 1) // 2` of them long multiplications at random places."""
+    """A random problem with `level` operations, `(level - 1) // 2` of them hard, at random places."""
     _check_level(level)
-    long_places = set(rng.sample(range(level), (level - 1) // 2))
-    operations = tuple(_draw_operation(rng, place in long_places) for place in range(level))
+    hard_places = set(rng.sample(range(level), (level - 1) // 2))
+    operations = tuple(_draw_operation(rng, place in hard_places) for place in range(level))
     return Problem(rng.randrange(100), operations)
 
 
@@ -131,11 +131,10 @@ def _apply(value: int, operator: str, operand: int) -> int:
             raise ValueError(f"operator must be one of + - *, got {operator!r}")
 
 
-def _draw_operation(rng: random.Random, long: bool) -> tuple[str, int]:
-    if long:
-        return "*", rng.choice(LONG_FACTORS)
-    operator = rng.choice("+-*")
-    return operator, rng.choice(SHORT_FACTORS) if operator == "*" else rng.randrange(100)
+def _draw_operation(rng: random.Random, hard: bool) -> tuple[str, int]:
+    if hard:
+        return "*", rng.choice(HARD_FACTORS)
+    return rng.choice("+-"), rng.choice(SMALL_OPERANDS)
 
 
 def _draw_word(rng: random.Random, words: Sequence[str], skew: float) -> str:
