@@ -90,6 +90,17 @@ class Cluster(Model):
     address: str | None = Field(None, description="address of a running Ray cluster; it is used and never stopped")
 
 
+class Screen(Model):
+    """One recorded decode, every rule on it: `specloss screen`."""
+
+    top_k: Literal["full"] | Annotated[int, Field(ge=1)] = Field(
+        64, description="most probable tokens of p and of q that are recorded at each position; full records all"
+    )
+    grid: Literal["all", "experiment"] = Field(
+        "all", description="all: every registered rule over its grid and the experiment's settings; or the latter alone"
+    )
+
+
 class Tracking(Model):
     """MLflow."""
 
@@ -108,6 +119,7 @@ class Experiment(Model):
     seeds: Annotated[list[int], Field(min_length=1)]
     decoding: Decoding
     cluster: Cluster = Cluster()
+    screen: Screen = Screen()
     mlflow: Tracking = Tracking()
     results: str = Field("results", description="folder for the outputs")
     reports: str = Field("reports", description="folder for tables, figures and the report")
@@ -227,27 +239,38 @@ def expand(experiment: Experiment) -> list[Cell]:
     ]
 
 
-def _method_settings(experiment: Experiment) -> list[tuple[str, str, float | None, dict[str, Any]]]:
-    """(label, rule, param, options) of every setting, baselines included. ConfigError names the method."""
+Setting = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, options
+
+
+def _method_settings(experiment: Experiment) -> list[Setting]:
+    """Every setting, baselines included. ConfigError names the method."""
     from specloss.verification import get_rule
 
-    settings: dict[tuple[str, float | None], tuple[str, str, float | None, dict[str, Any]]] = {}
-
-    def add(label: str, rule: str, param: float | None, options: dict[str, Any]) -> None:
-        settings.setdefault((label, param), (label, rule, param, options))
-
+    settings: dict[tuple[str, float | None], Setting] = {}
     for label, method in experiment.methods.items():
         name = method.rule or label
         for param in method.params or [None]:
             try:
-                rule = get_rule(name, param, **method.options)
+                get_rule(name, param, **method.options)
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"methods.{label}: {error}") from None
-            add(label, name, param, method.options)
-            baseline = rule.matched_baseline
-            if baseline is not None and baseline != "standard_sd":
-                shared = {key: value for key, value in method.options.items() if key in rule.baseline_options}
-                add(baseline, baseline, param, shared)
-    add("standard_sd", "standard_sd", None, {})
+            chain: Setting | None = (label, name, param, method.options)
+            while chain is not None:
+                settings.setdefault((chain[0], chain[2]), chain)
+                chain = matched_setting(*chain)
     order = list(dict.fromkeys(["standard_sd", *(label for label, _ in settings)]))
     return sorted(settings.values(), key=lambda s: (order.index(s[0]), s[2] or 0.0))
+
+
+def matched_setting(label: str, rule: str, param: float | None, options: dict[str, Any]) -> Setting | None:
+    """The setting that this one must be compared with: its rule's matched baseline, with the options they share.
+
+    It is labelled by its rule, and by the method as well if it has options of its own.
+    """
+    from specloss.verification import get_rule, matched_rule
+
+    baseline = matched_rule(get_rule(rule, param, **options))
+    if baseline is None:
+        return None
+    shared = {name: value for name, value in options.items() if name in baseline.options and name != "coupling"}
+    return (f"{baseline.name}-{label}" if shared else baseline.name), baseline.name, baseline.param, shared

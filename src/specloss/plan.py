@@ -14,7 +14,7 @@ from typing import Any
 
 from specloss.benchmarks import get_benchmark
 from specloss.cells import GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
-from specloss.config import ConfigError, Experiment, expand, parse_config
+from specloss.config import ConfigError, Experiment, expand, matched_setting, parse_config
 from specloss.files import write_text
 
 
@@ -81,20 +81,18 @@ class Plan:
 
     def _settings(self) -> list[dict[str, Any]]:
         """Each (method, param) once, with the setting that it must be compared with."""
-        from specloss.verification import get_rule
-
         settings = {}
         for cell in self.cells:
-            rule, options = cell.settings["rule"], cell.settings["options"]
-            baseline = get_rule(rule, cell.param, **options).matched_baseline
-            matched = [baseline, None if baseline == "standard_sd" else cell.param] if baseline else None
-            settings[cell.method, cell.param] = {
-                "method": cell.method,
-                "rule": rule,
-                "param": cell.param,
-                "options": options,
-                "matched": matched,
-            }
+            if (cell.method, cell.param) not in settings:
+                rule, options = cell.settings["rule"], cell.settings["options"]
+                matched = matched_setting(cell.method, rule, cell.param, options)
+                settings[cell.method, cell.param] = {
+                    "method": cell.method,
+                    "rule": rule,
+                    "param": cell.param,
+                    "options": options,
+                    "matched": [matched[0], matched[2]] if matched else None,
+                }
         return list(settings.values())
 
 

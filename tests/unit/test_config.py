@@ -1,0 +1,219 @@
+"""Bad input is one clear line and exit status 1 before any work; a grid brings its matched baselines along."""
+
+import copy
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+from conftest import DEMO, ROOT
+
+from specloss import cli
+from specloss.config import ConfigError, Experiment, expand, parse_config
+from specloss.plan import make_plan
+
+
+@pytest.fixture
+def config(tmp_path):
+    values = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
+    values["results"], values["reports"] = str(tmp_path / "results"), str(tmp_path / "reports")
+    values["pairs"]["demo"] |= {"target": str(DEMO / "target"), "draft": str(DEMO / "draft")}
+    return values
+
+
+def refused(values):
+    with pytest.raises(ConfigError) as caught:
+        make_plan(values, "my.yaml")
+    message = str(caught.value)
+    assert message.startswith("my.yaml: ") and "\n" not in message
+    return message
+
+
+def change(path, value):
+    """A change of one key of the config, by its dotted path."""
+
+    def apply(values):
+        *sections, last = path.split(".")
+        for section in sections:
+            values = values[section]
+        values[last] = value
+
+    return apply
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        (change("methods.lenienc", {"params": [0.5]}), ["methods.lenienc", "did you mean 'lenience'"]),
+        (change("methods.lenience.params", [0.2, 1.5]), ["methods.lenience", "1.5", "0 < l <= 1"]),
+        (change("methods.cos.params", [-0.1]), ["methods.cos", "-0.1", "0 <= lambda <= 1"]),
+        (change("methods.lenience.params", None), ["methods.lenience", "parameter l is missing"]),
+        (change("methods.standard_sd", {"params": [0.5]}), ["standard_sd takes no parameter"]),
+        (change("methods.cos.options", {"bonuss": "r"}), ["methods.cos", "'bonuss'", "p | r"]),
+        (change("decoding.gama", 8), ["'decoding.gama'", "did you mean 'gamma'"]),
+        (change("sedes", [0]), ["'sedes'", "did you mean 'seeds'"]),
+        (change("pairs.demo.targt", "x"), ["'pairs.demo.targt'", "did you mean 'target'"]),
+        (change("decoding.gamma", 0), ["decoding.gamma", "greater than or equal to 1", "got 0"]),
+        (change("decoding.temperature", -1), ["decoding.temperature", "got -1"]),
+        (change("decoding.top_p", 0), ["decoding.top_p", "got 0"]),
+        (change("decoding", {}), ["'decoding.gamma' is missing"]),
+        (change("seeds", [0, 0]), ["seeds", "names a seed twice"]),
+        (change("seeds", []), ["seeds"]),
+        (change("name", "a/b"), ["name", "a/b"]),
+        (change("pairs.demo.target", "no/such/folder"), ["pairs.demo", "no/such/folder", "no such model folder"]),
+        (change("benchmarks.chain_l2.task", "chian"), ["benchmarks.chain_l2", "'chian'", "chain"]),
+        (change("benchmarks.chain_l2.options.level", 99), ["benchmarks.chain_l2", "99"]),
+        (change("benchmarks.chain_l2.options.problems", 0), ["benchmarks.chain_l2", "0"]),
+        (change("benchmarks.chain_l2.options.lvel", 2), ["benchmarks.chain_l2.options", "lvel", "level"]),
+    ],
+)
+def test_a_fault_is_named_with_its_key_value_and_fix(config, fault, words):
+    fault(config)
+    message = refused(config)
+    for word in words:
+        assert word in message
+
+
+def test_an_empty_benchmark_is_refused(config, monkeypatch):
+    monkeypatch.setattr("specloss.benchmarks.chain.load", lambda level, problems, seed=0: [])
+    assert "benchmarks.chain_l2: the benchmark is empty" in refused(config)
+
+
+def test_a_model_folder_without_a_tokenizer_is_refused(config, tmp_path):
+    folder = shutil.copytree(DEMO / "draft", tmp_path / "draft", ignore=shutil.ignore_patterns("tokenizer*"))
+    config["pairs"]["demo"]["draft"] = str(folder)
+    message = refused(config)
+    assert "pairs.demo" in message and str(folder) in message and "no tokenizer" in message
+
+
+def test_different_tokenizers_are_refused(config, tmp_path):
+    folder = shutil.copytree(DEMO / "draft", tmp_path / "draft")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    vocab = tokenizer["model"]["vocab"]
+    first, second = sorted(vocab)[:2]
+    vocab[first], vocab[second] = vocab[second], vocab[first]
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    config["pairs"]["demo"]["draft"] = str(folder)
+    message = refused(config)
+    assert "different tokenizers" in message and repr(first) in message
+
+
+def test_results_that_cannot_be_written_are_refused(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    config["results"] = str(tmp_path / "file")
+    assert f"cannot write to {tmp_path / 'file'}" in refused(config)
+
+
+def test_finished_cells_of_other_settings_are_neither_reused_nor_overwritten(config, tmp_path):
+    plan = make_plan(config, "my.yaml")
+    cell = plan.cells[0]
+    folder = cell.folder(plan.results)
+    folder.mkdir(parents=True)
+    for name in ("steps.parquet", "generations.parquet"):
+        (folder / name).write_bytes(b"")
+    (folder / "cell.json").write_text(json.dumps({"key": cell.key, "cell": cell.to_dict()}))
+    assert make_plan(config, "my.yaml").batches[cell.id] is None  # the same settings: whole
+    config["decoding"]["gamma"] = 5
+    message = refused(config)
+    assert "decoding.gamma: 8 -> 5" in message and "give the experiment another name" in message
+
+
+def test_batch_size_and_cluster_settings_do_not_make_another_cell(config):
+    other = copy.deepcopy(config)
+    other["decoding"]["batch_size"] = 3
+    other["cluster"] = {"actors": 1}
+    keys = [[cell.key for cell in expand(parse_config(values, "x"))] for values in (config, other)]
+    assert keys[0] == keys[1]
+    assert len(set(keys[0])) == len(keys[0]) == 348
+
+
+def test_other_weights_under_the_same_path_make_another_cell(config, tmp_path):
+    folder = shutil.copytree(DEMO / "draft", tmp_path / "draft")
+    config["pairs"]["demo"]["draft"] = str(folder)
+    before = expand(parse_config(config, "x"))[0].key
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert expand(parse_config(config, "x"))[0].key != before
+
+
+def test_a_gate_brings_its_truncation_baseline_and_standard_sd(config):
+    config["methods"] = {
+        "spec_cascade": {"params": [0.3]},
+        "soft": {"rule": "typical_acceptance", "params": [0.1], "options": {"delta": 0.5}},
+    }
+    plan = make_plan(config, "my.yaml")
+    assert {(cell.method, cell.param) for cell in plan.cells} == {
+        ("standard_sd", None),
+        ("spec_cascade", 0.3),
+        ("min_p_sampling", 0.3),
+        ("soft", 0.1),
+        ("eta_sampling-soft", 0.1),
+    }
+    matched = {setting["method"]: setting["matched"] for setting in plan._settings()}
+    assert matched["spec_cascade"] == ["min_p_sampling", 0.3]
+    assert matched["soft"] == ["eta_sampling-soft", 0.1]
+    assert matched["eta_sampling-soft"] == ["standard_sd", None] and matched["standard_sd"] is None
+
+
+def test_batches_are_cut_from_what_is_left(config):
+    config["cluster"] = {"cells_per_job": 100}
+    plan = make_plan(config, "my.yaml")
+    batches = {batch.id: batch for batch in plan.batches.values()}
+    assert [len(batch.cells) for batch in batches.values()] == [100, 100, 100, 48]
+    assert sorted(cell.id for batch in batches.values() for cell in batch.cells) == sorted(plan.batches)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_shipped_experiment_config_is_valid(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    values = yaml.safe_load(path.read_text())
+    if "pairs" in values:
+        assert isinstance(parse_config(values, str(path)), Experiment)
+
+
+def test_every_key_is_described():
+    def fields(model):
+        for name, field in model.model_fields.items():
+            yield name, field
+            for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if hasattr(part, "model_fields"):
+                    yield from fields(part)
+
+    undocumented = {name for name, field in fields(Experiment) if not field.description}
+    sections = {"pairs", "benchmarks", "methods", "decoding", "cluster", "mlflow", "seeds"}
+    assert undocumented <= sections
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [("name: [", "not YAML"), ("- a", "expected a mapping"), ("", "expected a mapping"), ("name: x", "is missing")],
+)
+def test_the_command_line_says_one_line_and_exits_1(tmp_path, capsys, monkeypatch, text, words):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    monkeypatch.setattr(sys, "argv", ["specloss", "check", str(path)])
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    error = capsys.readouterr().err.strip()
+    assert caught.value.code == 1
+    assert words in error and str(path) in error and "\n" not in error
+
+
+def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path):
+    config["decoding"]["gamma"] = 0
+    path = tmp_path / "bad.yaml"
+    path.write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    done = subprocess.run(
+        [*command, "--configfile", str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert [line for line in done.stderr.splitlines() if line] == [
+        f"specloss: error: {path}: decoding.gamma: Input should be greater than or equal to 1, got 0"
+    ]
+    assert not (tmp_path / "results").exists()
