@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from specloss import schema
 from specloss.cells import GENERATIONS, GRADED, META, STEPS, Cell
 
 WHOLE = "whole"
+SCHEMAS = {STEPS: schema.STEPS, GENERATIONS: schema.GENERATIONS, GRADED: schema.GRADED}
 FAILURE = "failure.txt"
 
 
@@ -28,11 +30,15 @@ def cell_status(cell: Cell, results: Path) -> str:
     if stale is not None:
         return f"decoded with other settings ({stale})"
     rows = {}
-    for name in (STEPS, GENERATIONS, GRADED):
+    for name, columns in SCHEMAS.items():
         try:
-            rows[name] = pq.read_metadata(folder / name).num_rows
+            metadata = pq.read_metadata(folder / name)
         except (pa.ArrowException, OSError):
             return f"{name} cannot be read"
+        lacking = set(columns.names) - set(metadata.schema.to_arrow_schema().names)
+        if lacking:
+            return f"{name} is of another version (no {', '.join(sorted(lacking))})"
+        rows[name] = metadata.num_rows
     if rows[GRADED] != rows[GENERATIONS]:
         return f"{rows[GRADED]} of {rows[GENERATIONS]} answers graded"
     if rows[GENERATIONS] == 0:

@@ -6,9 +6,8 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
   kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
   the block still counts as full because gamma tokens were drafted for it.
 - `be`, single-draft block efficiency: mean over full blocks of accepted + 1.
-- `be_expected`: the same with accepted replaced by its expectation given the drafted tokens,
-  sum over k of prod over i <= k of accept_prob_i, up to the drafted end of sequence. It has the mean of `be` and less
-  variance. (Blocks cut by the output limit are not cut here; NaN when the trace has no acceptance probabilities.)
+- `be_expected`: the same with accepted replaced by its mean over the rule's coin flips, given the drafted tokens
+  (`expected_accepted` of the trace). It estimates the same number as `be` with less variance.
 - `be_eagle`: mean over all calls of accepted, the bonus token not counted.
 - `ds`, single-draft decoding speed: full blocks * gamma / decode seconds. `ds_eagle` = `tokens_per_s`: output tokens /
   decode seconds. Decode seconds are the sum of draft, verify and overhead times over the cell's calls.
@@ -32,7 +31,7 @@ import pyarrow.parquet as pq
 from specloss import __version__ as VERSION
 from specloss.analysis.completeness import WHOLE, cell_status
 from specloss.analysis.study import Study
-from specloss.cells import GENERATIONS, GRADED, STEPS, config_hash
+from specloss.cells import GRADED, STEPS, config_hash
 from specloss.files import replacing
 
 SUMMARY, PROBLEMS = "summary.parquet", "problems.parquet"
@@ -91,33 +90,28 @@ def _read(experiment_json: Path, results: Path, name: str) -> pd.DataFrame:
 
 
 def _problems(study: Study, results: Path, whole: Sequence[int]) -> pd.DataFrame:
-    """A row per (cell number, problem). One scan of each kind of file for each pair (whose vocabulary is its own)."""
-    frames = []
-    for pair in study.pairs:
-        folders = {str(study.cells[n].folder(results)): n for n in whole if study.cells[n].pair == pair}
-        if folders:
-            frames.append(_problems_of_pair(folders, study.gamma))
-    if frames:
-        return pd.concat(frames, ignore_index=True)
-    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study.gamma, [])]
+    """A row per (cell number, problem). One scan of each kind of file over all whole cells."""
+    folders = {str(study.cells[number].folder(results)): number for number in whole}
+    if folders:
+        return _scan(folders, study.gamma)
+    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study.gamma)]
     return pd.DataFrame({name: pd.Series(dtype=str if name == "problem" else float) for name in counts})
 
 
-def _problems_of_pair(folders: dict[str, int], gamma: int) -> pd.DataFrame:
+def _scan(folders: dict[str, int], gamma: int) -> pd.DataFrame:
     with duckdb.connect() as db:
         db.register("folders", pd.DataFrame({"folder": list(folders), "cell": list(folders.values())}))
-        for name in (STEPS, GENERATIONS, GRADED):
+        for name in (STEPS, GRADED):
             view, paths = Path(name).stem, [f"{folder}/{name}" for folder in folders]
             db.read_parquet(paths, filename=True).create_view(view)
-        ends = db.sql("select distinct list_last(token_ids) from generations where stop = 'eos'").fetchall()
-        sums = _step_sums(gamma, ends)
+        sums = _step_sums(gamma)
         summed = ", ".join(f"({expression})::double as {name}" for name, expression in sums.items())
         none_is_zero = ", ".join(f"case when blocks is null then 0 else {name} end as {name}" for name in sums)
         return db.sql(
             f"""
             with calls as (
                 select filename, index, count(*) as blocks, {summed}
-                from (select *, least(len(emitted), drafted) as decided, {_last_position(ends)} as last from steps)
+                from (select *, least(len(emitted), drafted) as decided from steps)
                 group by all
             ), answers as (
                 select filename, index, min(problem) as problem, count(*) as samples,
@@ -134,25 +128,15 @@ def _problems_of_pair(folders: dict[str, int], gamma: int) -> pd.DataFrame:
         ).df()
 
 
-def _last_position(ends: list[tuple[int]]) -> str:
-    """SQL: position (from 1) of the first drafted end of sequence, beyond the block if there is none."""
-    found = [f"nullif(list_position(token, {end}), 0)" for (end,) in ends]
-    return f"coalesce(least({', '.join(found)}), 1000000)" if found else "1000000"
-
-
-def _step_sums(gamma: int, ends: list[tuple[int]]) -> dict[str, str]:
+def _step_sums(gamma: int) -> dict[str, str]:
     """Columns of `problems.parquet` and the SQL that sums each over a problem's calls. NULL: not in the trace."""
-    expected = "0"
-    for k in range(gamma, 0, -1):  # Horner: a1 (1 + a2 (1 + ...)), where positions after the end count as 0
-        guard = f"(last >= {k})::int * " if ends else ""
-        expected = f"{guard}accept_prob[{k}]::double * (1 + {expected})"
     full = f"drafted = {gamma}"
     sums = {
         "full_blocks": f"count(*) filter ({full})",
         "accepted": "sum(accepted)",
         "accepted_full": f"sum(case when {full} then accepted else 0 end)",
         "be_sum": f"sum(case when {full} then accepted + 1 else 0 end)",
-        "be_expected_sum": _if_traced("accept_prob", f"case when {full} then 1 + {expected} else 0 end"),
+        "be_expected_sum": f"sum(case when {full} then expected_accepted::double + 1 else 0 end)",
         "tokens": "sum(len(emitted))",
         "draft_s": "sum(draft_ms::double) / 1000",
         "verify_s": "sum(verify_ms::double) / 1000",

@@ -27,7 +27,7 @@ def handmade(tmp_path):
         # the second drafted token ends the answer and is kept: no bonus, 2 tokens
         step_row(0, 2, 4, 2, 2, 0.5, token=[7, END], emitted=[7, END], stop="eos"),
         # the first drafted token would end the answer; it is kept, and the block is cut after it
-        step_row(1, 0, 0, 2, 1, 0.5, token=[END, 7], emitted=[END], stop="eos"),
+        step_row(1, 0, 0, 2, 1, 0.5, token=[END, 7], emitted=[END], stop="eos", expected_accepted=0.5),
         step_row(2, 0, 0, 1, 1, 0.5, stop="length"),  # only one token drafted: not a full block
     ]
     generations = [
@@ -55,8 +55,8 @@ def test_eagle_be_is_accepted_per_call_without_the_bonus(cell_row):
     assert cell_row["be_eagle"] == pytest.approx((2 + 0 + 2 + 1 + 1) / 5)
 
 
-def test_expected_be_stops_at_a_drafted_end_of_sequence(cell_row):
-    # three blocks may keep both tokens: 1 + .5 + .25; the fourth ends with its first: 1 + .5
+def test_expected_be_takes_the_mean_over_the_rules_coin_flips(cell_row):
+    # three blocks may keep both tokens: 1 + .5 + .25; the fourth can only keep its first: 1 + .5
     assert cell_row["be_expected"] == pytest.approx((3 * 1.75 + 1.5) / 4)
 
 
@@ -95,10 +95,10 @@ def test_distortion_is_averaged_over_decided_positions_only(handmade):
 def test_a_light_trace_leaves_distortion_missing_and_not_zero(handmade):
     path, results = handmade
     cell = Study.read(path).cells[0]
-    rows = [step_row(0, n, n, 2, 0, 0.5, tv_pi_p=None, alpha=None, accept_prob=None) for n in range(2)]
+    rows = [step_row(0, n, n, 2, 0, 0.5, tv_pi_p=None, alpha=None) for n in range(2)]
     save_cell(cell, results, rows, [generation_row(0, 2, "length")], [graded_row(0, True)])
     row = summarise(path, results).iloc[0]
-    assert np.isnan(row["tv_pi_p"]) and np.isnan(row["alpha"]) and np.isnan(row["be_expected"])
+    assert np.isnan(row["tv_pi_p"]) and np.isnan(row["alpha"])
     assert row["be"] == 1
 
 
