@@ -12,6 +12,7 @@ from specloss.cells import Cell
 from specloss.schema import GENERATIONS
 
 if TYPE_CHECKING:
+    from specloss.decoding.recorder import Recorder
     from specloss.models.pair import LoadedPair
 
 
@@ -27,12 +28,18 @@ def count_problems(cell: Cell) -> int:
 
 
 def decode_cell(
-    pair: LoadedPair, cell: Cell, indices: Sequence[int], *, batch_size: int, trace: str = "full"
+    pair: LoadedPair,
+    cell: Cell,
+    indices: Sequence[int],
+    *,
+    batch_size: int,
+    trace: str = "full",
+    recorder: Recorder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
     """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
 
     Neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem whose prompt
-    is empty or does not fit the context.
+    is empty or does not fit the context. A `recorder` is given p and q of every drafted position.
     """
     # heavy imports here, so that thin clients can count problems
     from specloss.decoding.api import decode_prompts
@@ -57,6 +64,7 @@ def decode_cell(
         seed=cell.seed,
         batch_size=batch_size,
         trace=trace,
+        recorder=recorder,
     )
     calls = dict(zip(*[c.to_pylist() for c in decoded.steps["index"].value_counts().flatten()], strict=True))
     generations = pa.table(

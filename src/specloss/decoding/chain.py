@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
+from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import STOPS, Trace
 from specloss.decoding.uniforms import block_uniforms, problem_key
 from specloss.decoding.warp import Warper, draw
@@ -75,6 +76,7 @@ class ChainDecoder:
     seed: int
     batch_size: int
     trace: Trace
+    recorder: Recorder | None = None
     outputs: list[list[int]] = field(default_factory=list)
     stops: list[int] = field(default_factory=list)
 
@@ -183,6 +185,8 @@ class ChainDecoder:
             bonus_q = torch.stack(qs, 1)[torch.arange(len(p), device=device), drafted_t]
         drafts = tokens[:, 1:]
         verdict = self.rule.verify(p, q, drafts, drafted_t, accept_u[:, :gamma], bonus_q)
+        if self.recorder is not None:
+            self.recorder.add(batch.prompt, batch.step, drafted, drafts, p, q)
         following = draw(verdict.next, next_u)  # [rows]
         kept = torch.arange(gamma + 1, device=device) < verdict.accepted.unsqueeze(1)
         emitted = torch.where(kept, torch.cat([drafts, following.unsqueeze(1)], 1), following.unsqueeze(1))
