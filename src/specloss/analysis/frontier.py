@@ -45,7 +45,7 @@ def _frontier(evidence: Evidence, name: str, title: str, methods: list[str], col
         title,
         "A point is a setting, a line joins a method's settings in the order of its parameter (written at the ends); "
         "bars are 95 % intervals over problems. Up and to the right is better; the star and the dashed lines are the "
-        "lossless run.",
+        f"lossless run. {study.define('be')}",
         data,
         figure,
     )

@@ -11,6 +11,12 @@ from typing import Any
 from specloss.cells import Cell, format_param
 
 LOSSLESS = "standard_sd"
+DEFINITIONS = {
+    "be": "BE: accepted drafted tokens + 1, mean over blocks with exactly gamma drafted tokens (single-draft convention).",
+    "ds": "DS: drafted tokens of blocks with exactly gamma of them, per second of decoding (single-draft convention).",
+    "be_eagle": "BE: accepted drafted tokens per call, without the bonus token (EAGLE-3 convention).",
+    "ds_eagle": "DS: output tokens per second of decoding (EAGLE-3 convention).",
+}
 
 
 @dataclass(frozen=True)
@@ -143,6 +149,11 @@ class Study:
         """The metric that `be` or `ds` means for a pair: the single-draft convention, or the paper's EAGLE-3 one."""
         single = self.config["pairs"][pair].get("kind", "draft") == "draft"
         return name if single or name not in ("be", "ds") else f"{name}_eagle"
+
+    def define(self, *names: str) -> str:
+        """What `be` or `ds` mean here, in words."""
+        used = dict.fromkeys(self.metric(name, pair) for name in names for pair in self.pairs)
+        return " ".join(DEFINITIONS[metric] for metric in used)
 
     def with_rule(self, *rules: str) -> list[Setting]:
         """The settings of those rules, whatever their labels."""

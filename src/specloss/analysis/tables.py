@@ -81,7 +81,7 @@ def table4(evidence: Evidence) -> Table:
         "table4",
         "Every setting on every benchmark",
         f"Mean ± sample standard deviation over seeds {_list(study.seeds)}; accuracy in percent of answers. "
-        f"{_units(evidence)} Compare a row with its matched baseline in the next table, not with its neighbour: the "
+        f"{study.define('be', 'ds')} Compare a row with its matched baseline in the next table, not with its neighbour: the "
         "spread over seeds is not the uncertainty of a difference.",
         _frame(rows),
         pd.DataFrame(shown),
@@ -117,7 +117,7 @@ def table2(evidence: Evidence) -> Table:
         "Each method beside its matched baseline",
         "Averages over a method's parameters and the seeds; a difference is the method less the baseline named in "
         "'against' at the same parameters, with its 95 % interval from a bootstrap over problems, paired. An interval "
-        f"that spans zero is no evidence of a difference. {_units(evidence)}",
+        f"that spans zero is no evidence of a difference. {study.define('be', 'ds')}",
         _frame(rows),
         pd.DataFrame(shown),
     )
@@ -287,17 +287,6 @@ def _frame(rows: list[dict], columns: list[str] | None = None) -> pd.DataFrame:
     for name in frame.select_dtypes("float").columns:
         frame[name] = [float(f"{value:.6g}") for value in frame[name]]
     return frame
-
-
-def _units(evidence: Evidence) -> str:
-    kinds = {evidence.study.metric("be", pair) for pair in evidence.study.pairs}
-    text = {
-        "be": "BE: accepted drafted tokens + 1, mean over blocks with exactly gamma drafted tokens; DS: tokens drafted "
-        "in such blocks per second of decoding (single-draft convention).",
-        "be_eagle": "BE: accepted drafted tokens per call, without the bonus token; DS: output tokens per second of "
-        "decoding (EAGLE-3 convention).",
-    }
-    return " ".join(text[kind] for kind in sorted(kinds))
 
 
 def _effect_columns(name: str, effect: Interval | None) -> dict[str, float]:
