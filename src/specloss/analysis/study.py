@@ -12,8 +12,8 @@ from specloss.cells import Cell, format_param
 
 LOSSLESS = "standard_sd"
 DEFINITIONS = {
-    "be": "BE: accepted drafted tokens + 1, mean over blocks with exactly gamma drafted tokens (single-draft convention).",
-    "ds": "DS: drafted tokens of blocks with exactly gamma of them, per second of decoding (single-draft convention).",
+    "be": "BE: accepted drafted tokens + 1, mean over blocks of gamma drafted tokens (single-draft convention).",
+    "ds": "DS: tokens drafted in blocks of gamma, per second of decoding (single-draft convention).",
     "be_eagle": "BE: accepted drafted tokens per call, without the bonus token (EAGLE-3 convention).",
     "ds_eagle": "DS: output tokens per second of decoding (EAGLE-3 convention).",
 }
