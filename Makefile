@@ -28,6 +28,7 @@ check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 
 bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
 	@$(BIN)/python -m specloss.bench
+	@$(BIN)/python -m specloss.bench --workflow
 
 ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...)
 	@test -f results/mlflow.db || { echo "make ui: no results/mlflow.db yet; 'make demo' writes it" >&2; exit 1; }

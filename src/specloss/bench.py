@@ -295,21 +295,18 @@ def report_workflow(runs: Sequence[Run]) -> list[str]:
 
 
 _WORKFLOW_LEGEND = """\
-Start, once for a run: Snakemake, the Ray head, loading the pair, until the first cell is decoded (its decoding left out).
+Start, once for a run: Snakemake, the Ray head, loading the pair, to the first decoded cell (its decoding left out).
 Cells: from there until the last cell is graded. Added: that time less the decode seconds recorded with the other cells,
 for each of them: jobs, processes, connecting to Ray, transfers, files and grading. End: the summary, ending Ray."""
 
 
 def _machine() -> list[str]:
-    import torch
-
     commit = code_version()["commit"] or "no commit known"
     versions = ", ".join(f"{name} {version}" for name, version in package_versions().items())
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else float("nan")
     return [
         f"specloss {specloss.__version__} ({commit[:12]}); {versions}",
-        f"{platform.machine()} {platform.system()}, {len(os.sched_getaffinity(0))} cores, load {load:.1f}, "
-        f"{torch.get_num_threads()} torch thread(s)",
+        f"{platform.machine()} {platform.system()}, {len(os.sched_getaffinity(0))} cores, load {load:.1f}",
     ]
 
 
@@ -331,13 +328,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--threads", type=int, default=1, help="torch threads; the demo's models are too small for more"
     )
     options = parser.parse_args(arguments)
-    import torch
-    from transformers.utils import logging
-
     if options.workflow:
         runs = measure_workflow()
         print("\n".join([*_machine(), "", *report_workflow(runs)]))
         return
+    import torch
+    from transformers.utils import logging
+
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     torch.set_num_threads(options.threads)
@@ -346,8 +343,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     each = max(1, options.prompts // len(LEVELS))
     prompts = [item.prompt for level in LEVELS for item in load(level=level, problems=each)]
     measured = measure_decoding(pair, prompts, options.gamma, options.rounds)
+    made = pair.provenance()
     setting = (
-        f"{len(prompts)} prompts, gamma {options.gamma}, temperature {TEMPERATURE}, standard_sd, {pair.provenance()}"
+        f"{len(prompts)} prompts, gamma {options.gamma}, temperature {TEMPERATURE}, standard_sd; {made['device']}, "
+        f"{made['dtype']}, {torch.get_num_threads()} torch thread(s)"
     )
     print("\n".join([*_machine(), setting, "", *report_decoding(measured)]))
 
