@@ -81,8 +81,8 @@ def table4(evidence: Evidence) -> Table:
         "table4",
         "Every setting on every benchmark",
         f"Mean ± sample standard deviation over seeds {_list(study.seeds)}; accuracy in percent of answers. "
-        f"{study.define('be', 'ds')} Compare a row with its matched baseline in the next table, not with its neighbour: "
-        "the spread over seeds is not the uncertainty of a difference.",
+        f"{study.define('be', 'ds')} Compare a row with its matched baseline in the next table, not with "
+        "its neighbour: the spread over seeds is not the uncertainty of a difference.",
         _frame(rows),
         pd.DataFrame(shown),
     )
