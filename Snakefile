@@ -40,6 +40,7 @@ wildcard_constraints:
 
 include: "workflow/rules/cells.smk"
 include: "workflow/rules/reports.smk"
+include: "workflow/rules/screen.smk"
 include: "workflow/rules/demo_pair.smk"
 
 

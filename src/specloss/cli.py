@@ -14,6 +14,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 ConfigFile = Annotated[Path, typer.Argument(help="experiment config (YAML)")]
 ExperimentFile = Annotated[Path, typer.Argument(help="results/<name>/experiment.json")]
+AnyExperiment = Annotated[Path, typer.Argument(help="results/<name>/experiment.json, or a config (YAML)")]
+OnePair = Annotated[str | None, typer.Option(help="this pair alone")]
+SomeBenchmarks = Annotated[list[str] | None, typer.Option(help="these benchmarks alone")]
+TopK = Annotated[str | None, typer.Option(help="tokens recorded at each position, or full; the config's if not given")]
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -67,6 +71,57 @@ def summarise(
     from specloss.analysis.summary import summarise as summarise_cells
 
     summarise_cells(experiment, results)
+
+
+@app.command()
+def trace(
+    experiment: AnyExperiment, pair: OnePair = None, benchmark: SomeBenchmarks = None, top_k: TopK = None
+) -> None:
+    """Decode once and record p and q at every position, in this process; traces that are there are kept."""
+    from specloss.screen.places import chosen_places, parse_top_k, read_plan
+    from specloss.screen.recording import record_traces
+
+    plan = read_plan(experiment)
+    wanted = parse_top_k(top_k) if top_k else plan.experiment.screen.top_k
+    places = chosen_places(plan, pair, benchmark or [])
+    for name in dict.fromkeys(name for name, _ in places):
+        for path in record_traces(plan, name, [b for p, b in places if p == name], wanted):
+            print(path)
+
+
+@app.command()
+def screen(
+    experiment: AnyExperiment,
+    out: Annotated[Path, typer.Option(help="folder for screen.csv and screen.md")],
+    pair: OnePair = None,
+    benchmark: SomeBenchmarks = None,
+    top_k: TopK = None,
+    decode: Annotated[bool, typer.Option(help="record the traces that are missing")] = True,
+    compare: Annotated[bool, typer.Option(help="compare with the experiment's runs, if it has any")] = True,
+) -> None:
+    """Evaluate every rule on one recorded decode; prefixes come from that decode's policy."""
+    from specloss.analysis.summary import SUMMARY
+    from specloss.screen.output import write_screen
+    from specloss.screen.places import chosen_places, read_plan
+
+    plan = read_plan(experiment)
+    places = chosen_places(plan, pair, benchmark or [])
+    if decode:
+        trace(experiment, pair, benchmark, top_k)
+    write_screen(plan, places, out)
+    if compare and (plan.folder / SUMMARY).exists():
+        screen_report(experiment, out)
+
+
+@app.command("screen-report")
+def screen_report(
+    experiment: AnyExperiment, out: Annotated[Path, typer.Option(help="folder that has screen.csv")]
+) -> None:
+    """Compare a screen with the experiment's runs: rank correlation, largest difference, scatter."""
+    from specloss.screen.comparison import write_comparison
+    from specloss.screen.places import read_plan
+
+    write_comparison(read_plan(experiment), out)
 
 
 @app.command()

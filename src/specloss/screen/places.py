@@ -1,0 +1,71 @@
+"""Which decodes are recorded and where their traces are. No heavy imports: the workflow asks while it parses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from specloss.cells import Cell, config_hash
+from specloss.plan import Plan, make_plan
+from specloss.screen import TRACE, ScreenError
+
+POLICY = "standard_sd"  # the rule that is run while recording; every experiment has it
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a config (YAML) or of an `experiment.json`. ConfigError or ScreenError, in one line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = json.loads(text)["config"] if path.suffix == ".json" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise ScreenError(f"{path}: no such experiment or config") from None
+    except (ValueError, KeyError, yaml.YAMLError) as error:
+        raise ScreenError(f"{path}: neither a config nor an experiment.json ({' '.join(str(error).split())})") from None
+    return make_plan(values, str(path))
+
+
+def chosen_places(plan: Plan, pair: str | None, benchmarks: Sequence[str]) -> list[tuple[str, str]]:
+    """(pair, benchmark) of every trace that is meant; all if nothing is named. ScreenError for a name that is not."""
+    pairs = [pair] if pair else list(plan.experiment.pairs)
+    places = [(p, b) for p in pairs for b in (benchmarks or plan.experiment.benchmarks)]
+    for place in places:
+        tracing_cell(plan, *place)
+    return places
+
+
+def tracing_cell(plan: Plan, pair: str, benchmark: str) -> Cell:
+    """The cell whose decode is recorded: lossless, first seed. ScreenError names what the experiment does not have."""
+    for kind, name, known in (
+        ("pair", pair, plan.experiment.pairs),
+        ("benchmark", benchmark, plan.experiment.benchmarks),
+    ):
+        if name not in known:
+            raise ScreenError(f"{plan.experiment.name} has no {kind} {name!r}; it has {', '.join(known)}")
+    seed = plan.experiment.seeds[0]
+    return next(
+        cell
+        for cell in plan.cells
+        if (cell.pair, cell.benchmark, cell.method, cell.seed) == (pair, benchmark, POLICY, seed)
+    )
+
+
+def trace_path(plan: Plan, pair: str, benchmark: str) -> Path:
+    """Where the trace of a pair on a benchmark is."""
+    return plan.folder / "screen" / f"pair={pair}" / f"benchmark={benchmark}" / TRACE
+
+
+def trace_key(cell: Cell, top_k: int | str) -> str:
+    """Config hash of a trace: the same key means the same file on the same device type."""
+    return config_hash({"cell": cell.key, "top_k": top_k})
+
+
+def parse_top_k(text: str) -> int | str:
+    """A whole number of at least 1, or `full`. ScreenError for anything else."""
+    if text == "full":
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ScreenError(f"top-k must be 'full' or a whole number of at least 1, got {text!r}")
+    return int(text)

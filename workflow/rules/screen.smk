@@ -1,0 +1,47 @@
+"""One decoded trace, every rule. `screen` needs no cell of the grid; `screen_report` compares with all of them.
+
+The trace is decoded in the job itself, on the device that the config gives the pair: no Ray.
+"""
+
+from specloss.screen import COMPARISON, TABLES as SCREENED
+from specloss.screen.places import trace_key, trace_path, tracing_cell
+
+SCREEN = f"{REPORTS}/screen"
+TOP_K = PLAN.experiment.screen.top_k
+
+
+def trace_files(pair):
+    return [str(trace_path(PLAN, pair, benchmark)) for benchmark in PLAN.experiment.benchmarks]
+
+
+rule trace:
+    input:
+        ancient(EXPERIMENT),
+    output:
+        trace_files("{pair}"),
+    params:  # a trace is made anew when what determines it changes, not with the rest of the experiment
+        traced=lambda wildcards: [
+            trace_key(tracing_cell(PLAN, wildcards.pair, benchmark), TOP_K) for benchmark in PLAN.experiment.benchmarks
+        ],
+    shell:
+        "specloss trace {EXPERIMENT} --pair {wildcards.pair}"
+
+
+rule screen:
+    input:
+        [trace_files(pair) for pair in PLAN.experiment.pairs],
+        EXPERIMENT,
+    output:
+        expand(f"{SCREEN}/{{file}}", file=SCREENED),
+    shell:
+        "specloss screen {EXPERIMENT} --out {SCREEN} --no-decode --no-compare"
+
+
+rule screen_report:
+    input:
+        rules.screen.output,
+        SUMMARY,
+    output:
+        expand(f"{SCREEN}/{{file}}", file=COMPARISON),
+    shell:
+        "specloss screen-report {EXPERIMENT} --out {SCREEN}"
