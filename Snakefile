@@ -42,10 +42,12 @@ include: "workflow/rules/cells.smk"
 include: "workflow/rules/reports.smk"
 include: "workflow/rules/screen.smk"
 include: "workflow/rules/demo_pair.smk"
+include: "workflow/rules/analytic.smk"
 
 
 localrules:
     all,
+    analytic,
 
 
 rule all:

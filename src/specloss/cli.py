@@ -141,6 +141,16 @@ def figure(name: str, experiment: ExperimentFile, out: Path, results: Path = Pat
 
 
 @app.command()
+def analytic(
+    name: Annotated[str, typer.Argument(metavar="FIGURE", help="e.g. fig2_induced")], config: Path, out: Path
+) -> None:
+    """Write one figure that needs no decoding, as SVG and PNG, with its data and its caption."""
+    from specloss.analysis.analytic import write_analytic
+
+    write_analytic(name, config, out)
+
+
+@app.command()
 def report(experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
     """Write the self-contained HTML report."""
     from specloss.analysis.report import write_report
