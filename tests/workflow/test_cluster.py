@@ -22,10 +22,21 @@ from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
 
 STUB = Path(__file__).parent / "stub_decoding"
 CLIENT = """
-import sys
+import resource, sys
 from pathlib import Path
-from specloss.cluster.job import run_batch
-sys.exit(run_batch(Path(sys.argv[1]), Path("results"), Path(sys.argv[2])))
+from specloss.cluster import job
+
+def write_with_little_room(*arguments, write=job.write_cell):
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), hard))
+    try:
+        return write(*arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+
+if len(sys.argv) > 3:
+    job.write_cell = write_with_little_room
+sys.exit(job.run_batch(Path(sys.argv[1]), Path("results"), Path(sys.argv[2])))
 """
 
 
@@ -43,12 +54,12 @@ class Workdir:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_", "SPECLOSS_"))}
         self.environment = inherited | {"SPECLOSS_OWNER": owner_id(), "PYTHONPATH": str(STUB)} | environment
 
-    def client(self, *cells: Cell, name: str = "job", **cluster: object) -> subprocess.Popen[str]:
-        """A decode job in a process of its own."""
+    def client(self, *cells: Cell, name: str = "job", room: str = "", **cluster: object) -> subprocess.Popen[str]:
+        """A decode job in a process of its own, perhaps with little room on its disk."""
         batch = Batch(cells)
         write_batches([batch], self.path / "results", {"actors": 2, "batch_size": 4, **cluster})
         file = batch_folder(self.path / "results", "test") / f"{batch.id}.json"
-        command = [sys.executable, "-c", CLIENT, str(file), f"{name}.log"]
+        command = [sys.executable, "-c", CLIENT, str(file), f"{name}.log", *room.split()]
         return subprocess.Popen(command, cwd=self.path, env=self.environment, stderr=subprocess.PIPE, text=True)
 
     def run(self, *cells: Cell, fails: int = 0, **cluster: object) -> str:
@@ -159,6 +170,16 @@ def test_a_failing_cell_is_named_and_the_others_finish(shared: Workdir) -> None:
     assert shared.whole(mended) and not failure.exists()
 
 
+def test_a_full_disk_ends_the_job_in_one_line_and_leaves_nothing_half_written(shared: Workdir) -> None:
+    small, large = cell("small"), cell("large", problems=5000)
+    client = shared.client(small, large, room="20000")
+    last = client.communicate(timeout=60)[1].splitlines()[-1]
+    assert client.returncode == 1 and "ResultsError: cannot write" in last and "File too large" in last
+    assert shared.whole(small) and not list(large.folder(shared.path / "results").iterdir())
+    shared.run(small, large)
+    assert shared.whole(small, large)
+
+
 def test_an_actor_killed_in_a_cell_comes_back_and_no_other_cell_is_redone(shared: Workdir) -> None:
     cells = [cell("killed", seed, seconds=0.3) for seed in range(4)]
     before = len(shared.finished())
@@ -192,7 +213,7 @@ def test_a_client_killed_in_the_middle_leaves_no_half_written_cell(shared: Workd
 def test_a_client_ends_promptly_on_a_signal(shared: Workdir, number: int) -> None:
     cells = [cell(f"signal{number}", seed, seconds=1) for seed in range(4)]
     client = shared.client(*cells)
-    wait_for(psutil.Process(client.pid).net_connections)  # with Ray
+    wait_for(psutil.Process(client.pid).net_connections)  # that is, with Ray
     time.sleep(1)
     client.send_signal(number)
     client.communicate(timeout=5)

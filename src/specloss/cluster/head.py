@@ -55,9 +55,14 @@ class Head:
     environment: dict[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
-        """HeadLost if a head of ours no longer answers. A given address is not looked at: its errors come from Ray."""
-        if self.folder is not None and not (process_alive(self.supervisor) and _answers(self.ports)):
-            raise HeadLost(f"the Ray head at {self.address} is gone")
+        """HeadLost if a head of ours no longer answers, HeadError if a given one does not: that is not ours to mend."""
+        if self.folder is not None:
+            if not (process_alive(self.supervisor) and _answers(NODE_IP, *self.ports)):
+                raise HeadLost(f"the Ray head at {self.address} is gone")
+            return
+        host, _, port = self.address.removeprefix("ray://").rpartition(":")
+        if port.isdigit() and not _answers(host, int(port)):
+            raise HeadError(f"the Ray cluster at {self.address} does not answer")
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
@@ -169,15 +174,15 @@ def _usable(record: dict[str, Any]) -> bool:
         "address" in record
         and process_alive(record["owner"])
         and process_alive(record["supervisor"])
-        and _answers(record["ports"])
+        and _answers(NODE_IP, *record["ports"])
     )
 
 
-def _answers(ports: tuple[int, ...] | list[int]) -> bool:
+def _answers(host: str, *ports: int) -> bool:
     """Whether GCS and raylet accept connections: `ray start` does not notice when one is ended by SIGTERM."""
     try:
         for port in ports:
-            socket.create_connection((NODE_IP, port), timeout=2).close()
+            socket.create_connection((host, port), timeout=2).close()
     except OSError:
         return False
     return True

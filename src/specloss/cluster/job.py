@@ -63,8 +63,8 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
     """Decode the cells of a batch file that are not whole yet; the number of cells that failed.
 
     A cell that fails for a reason of its own (a bad prompt) does not stop the others: it is named on stderr and
-    explained in `failure.txt` in its folder. HeadError if there is no Ray to decode on. SystemExit on SIGTERM and
-    KeyboardInterrupt on SIGINT, with no half-written cell.
+    explained in `failure.txt` in its folder. HeadError if there is no Ray to decode on, ResultsError if cells cannot
+    be written; both are one line. SystemExit on SIGTERM, KeyboardInterrupt on SIGINT. None leaves a half-written cell.
     """
     batch, cluster = read_batch(Path(batch_file))
     results = Path(results)
@@ -99,6 +99,7 @@ class _Run:
         self._waiting: deque[Chunk] = deque()
         self._running: dict[Any, Chunk] = {}  # by ObjectRef
         self._parts: dict[str, list[Decoded | None]] = {}  # by cell id, in the order of the chunks
+        self._waited = False
         self._losses: Counter[str] = Counter()  # of workers, by cell id
 
     def until_done(self) -> None:
@@ -151,8 +152,7 @@ class _Run:
                 self._head.check()
             count = self._ray.get(ref)
         except self._ray.exceptions.GetTimeoutError:
-            self._head.check()
-            return False
+            return self._no_actor(cell)
         except self._ray.exceptions.RayError as error:
             return self._failed(cell, error)
         size = self._job.cluster.get("problems_per_task", 512)
@@ -171,13 +171,20 @@ class _Run:
         try:
             actor = self._pool(chunk.cell).freest()
         except self._ray.exceptions.RayError:
-            self._head.check()
-            return False
+            return self._no_actor(chunk.cell)
         ref = actor.decode.remote(
             chunk.cell.to_dict(), list(chunk.indices), cluster.get("batch_size", 32), cluster.get("trace", "full")
         )
         self._running[ref] = chunk
         return True
+
+    def _no_actor(self, cell: Cell) -> bool:
+        """False, after the head was looked at; a wait for GPUs that other pairs hold is told once."""
+        self._head.check()
+        if not self._running and not self._waited:
+            self._waited = True
+            self._job.progress.say(f"waiting for an actor with pair {cell.pair}: none has been placed yet")
+        return False
 
     def _collect(self, ref: Any, chunk: Chunk) -> None:
         """Take the result of a chunk; if its worker was lost, it waits for another."""

@@ -19,12 +19,24 @@ from specloss.files import replacing, write_text
 FAILURE = "failure.txt"
 
 
+class ResultsError(OSError):
+    """Results cannot be written, e.g. on a full disk; the message is one line fit for a user."""
+
+
 def write_cell(cell: Cell, results: Path, parts: Sequence[Decoded]) -> int:
     """Write a cell from the chunks that it was decoded in; the number of tokens generated.
 
     The rows are sorted, so that the files do not depend on the order in which a batch finished its problems.
+    ResultsError if they cannot be written: no fault of the cell, and the other cells would meet it too.
     """
     folder = cell.folder(results)
+    try:
+        return _write(folder, cell, parts)
+    except OSError as error:
+        raise ResultsError(f"cannot write {folder}: {' '.join(str(error).split())}") from error
+
+
+def _write(folder: Path, cell: Cell, parts: Sequence[Decoded]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.glob(".*.part"):  # of a client that was killed while it wrote
         part.unlink(missing_ok=True)

@@ -29,7 +29,7 @@ from specloss.files import write_text
 
 RECORD = "head.json"
 POLL_SECONDS = 0.5
-START_SECONDS = 90
+START_SECONDS = 90  # 4 on a free machine
 # Linux has all of 127/8. Ray replaces 127.0.0.1 by the machine's outward address, which changes when a laptop changes
 # networks and which others can reach; it leaves 127.0.0.2 alone.
 NODE_IP = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
@@ -163,9 +163,10 @@ def supervise(folder: Path, token: Path, owner: str) -> int:
             write_text(folder / RECORD, json.dumps(record))
             if _wait_until_up(head, owner, folder / "start.log"):
                 break
-            # another process may have taken one of the ports in between
+            hangs = head.poll() is None
             end_session(session)
-            if attempt == 2:
+            # one that ended by itself found a port taken in between, perhaps
+            if hangs or attempt == 2:
                 session = ""  # the folder stays: the client reads start.log
                 return 1
         ports = [first_port, first_port + 1]
