@@ -18,6 +18,7 @@ import pytest
 from specloss.cells import GENERATIONS, STEPS, Batch, Cell, batch_folder, write_batches
 from specloss.cluster import head as heads
 from specloss.cluster.processes import end_session, owner_id, process_alive, session_members
+from specloss.cluster.progress import Progress
 from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
 
 STUB = Path(__file__).parent / "stub_decoding"
@@ -168,6 +169,21 @@ def test_a_failing_cell_is_named_and_the_others_finish(shared: Workdir) -> None:
     mended = cell("bad")
     shared.run(mended)
     assert shared.whole(mended) and not failure.exists()
+
+
+def test_progress_is_that_of_the_whole_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    started = time.time() - 100
+    (tmp_path / "run.json").write_text(json.dumps({"pending": 8, "started": started}))
+    rows = [(started - 50, "earlier run", 1000, 1), (started + 60, "another job's", 600, 20)]
+    (tmp_path / "progress.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
+    progress = Progress(tmp_path, pending=3, log=tmp_path / "logs/job.log")
+    for name in ("first", "second"):  # less than two seconds apart: the second is told at the end
+        progress.finished(name, 300, 1.0)
+    assert capsys.readouterr().err == "decode  2/8 cells  15 tokens/s  3m00s left\n"
+    progress.show()
+    progress.show()
+    assert capsys.readouterr().err == "decode  3/8 cells  20 tokens/s  1m40s left\n"
+    assert "finished second: 300 tokens" in (tmp_path / "logs/job.log").read_text()
 
 
 def test_a_full_disk_ends_the_job_in_one_line_and_leaves_nothing_half_written(shared: Workdir) -> None:

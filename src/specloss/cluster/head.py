@@ -1,8 +1,8 @@
 """Find, start and end exactly our own Ray head. See `find_head` for the order.
 
-State is in a private folder, `<TMPDIR or /tmp>/specloss-<uid>/<8 hex of the working directory>`: head.json, Ray's own
-temporary folder, logs. The supervisor (specloss.cluster.supervisor) removes it when it ends the head. Beside it lie the
-token, one for all heads of a user (a process keeps the first token that it reads), and the lock.
+State is in a private folder, `<TMPDIR or /tmp>/specloss-<uid>/<4 hex of the host, 4 of the working directory>`:
+head.json, Ray's own temporary folder, logs. The supervisor (specloss.cluster.supervisor) removes it when it ends the
+head. Beside it lie the token, one for all heads of a user (a process keeps the first that it reads), and the lock.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OWNER = "SPECLOSS_OWNER"
 # On a cluster that several users share, nobody meets, or ends, the actors of another
 NAMESPACE = f"specloss-{os.getuid()}"
 # Sockets are at <folder>/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store; a path may have 107 bytes
-LONGEST_FOLDER = 107 - 71
+LONGEST_FOLDER = 107 - 68
 
 
 class HeadError(RuntimeError):
@@ -76,6 +76,7 @@ class Head:
         try:
             ray.init(address=self.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         except Exception as error:
+            self.check()
             raise HeadError(f"cannot connect to Ray at {self.address}: {' '.join(str(error).split())[:300]}") from error
         try:
             yield ray
@@ -140,11 +141,20 @@ def _folder(cwd: Path, private: bool) -> Path:
     key = str(cwd.resolve())
     if private:
         key += f":{os.environ['SLURM_JOB_ID']}:{os.getpid()}"
-    name = Path(f"specloss-{os.getuid()}", hashlib.sha256(key.encode()).hexdigest()[:8])
+    name = Path(f"specloss-{os.getuid()}", _host() + _hex4(key))
     base = Path(os.environ.get("TMPDIR") or "/tmp")
     folder = base / name if len(str(base / name)) <= LONGEST_FOLDER else Path("/tmp") / name
     _make_private(folder.parent)
     return folder
+
+
+def _hex4(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:4]
+
+
+def _host() -> str:
+    """Part of the folder's name, because TMPDIR may be shared by several hosts, and a pid is only of one."""
+    return _hex4(socket.gethostname())
 
 
 def _make_private(folder: Path) -> None:
@@ -234,7 +244,7 @@ def _end(folder: Path | None) -> None:
 
 def _sweep(base: Path) -> None:
     """Clear what runs left whose owner and supervisor were killed together, e.g. all of a Slurm job."""
-    for folder in base.iterdir():
+    for folder in base.glob(f"{_host()}????"):
         if folder.is_dir():
             record = _read(folder)
             if record is None or not (process_alive(record["owner"]) or process_alive(record["supervisor"])):

@@ -85,7 +85,7 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
                 if not heads_left:
                     raise
                 job.progress.say(f"{error}; starting a new one for the {len(job.left)} cells that are left")
-    job.progress.ended()
+    job.progress.show()
     return len(job.failed)
 
 

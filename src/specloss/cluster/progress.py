@@ -30,7 +30,7 @@ class Progress:
         if log is not None:
             log.parent.mkdir(parents=True, exist_ok=True)
             log.write_text("")
-        self._shown = float("-inf")
+        self._shown, self._behind = float("-inf"), False
 
     def say(self, line: str) -> None:
         """One line to stderr and the log."""
@@ -53,20 +53,24 @@ class Progress:
         finally:
             os.close(handle)
         self.note(f"finished {cell_id}: {tokens:,} tokens in {seconds:.1f} s")
+        self._behind = True
         if time.monotonic() - self._shown > SECONDS_BETWEEN_LINES:
-            self._shown = time.monotonic()
-            self.say(self._line())
+            self.show()
 
-    def ended(self) -> None:
-        """The job's last word."""
-        self.say(self._line())
+    def show(self) -> None:
+        """Where the run is, unless it has been said."""
+        if self._behind:
+            self._shown, self._behind = time.monotonic(), False
+            self.say(self._line())
 
     def _line(self) -> str:
         finished = self._folder / FINISHED
         rows = [line.split("\t") for line in finished.read_text().splitlines()] if finished.exists() else []
         rows = [row for row in rows if float(row[0]) >= self._started]
         done, tokens = len({row[1] for row in rows}), sum(int(row[2]) for row in rows)
-        elapsed = max(time.time() - self._started, 1e-3)
+        # from when the first cell began: what is left will not start Ray and load models again
+        begun = min((float(row[0]) - float(row[3]) for row in rows), default=self._started)
+        elapsed = max(time.time() - max(begun, self._started), 1e-3)
         left = max(self._pending - done, 0) * elapsed / max(done, 1)
         return f"decode  {done}/{self._pending} cells  {tokens / elapsed:,.0f} tokens/s  {_duration(left)} left"
 
