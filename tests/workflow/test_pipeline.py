@@ -1,0 +1,206 @@
+"""The whole pipeline for real: Snakemake, Ray, MLflow and the demo pair on a grid of 16 cells."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import mlflow
+import psutil
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from conftest import DEMO, ROOT
+
+from specloss.plan import Plan, make_plan
+
+
+@dataclass
+class Project:
+    """A working directory with a config; Snakemake runs there on the repository's Snakefile."""
+
+    folder: Path
+    config: dict
+
+    @property
+    def plan(self) -> Plan:
+        return make_plan(self.config, "grid.yaml", check=False)
+
+    def command(self, *arguments: str) -> list[str]:
+        (self.folder / "grid.yaml").write_text(yaml.safe_dump(self.config))
+        snakemake = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "2"]
+        return [*snakemake, "--rerun-incomplete", *arguments, "--configfile", "grid.yaml"]
+
+    def run(self, *arguments: str) -> str:
+        done = subprocess.run(self.command(*arguments), cwd=self.folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stderr + done.stdout
+
+    def tokens(self) -> dict[tuple[str, str], list[int]]:
+        """Output of every problem of every cell, by (cell without its experiment, problem)."""
+        outputs = {}
+        for cell in self.plan.cells:
+            folder = self.folder / cell.folder(self.plan.results)
+            table = pq.read_table(folder / "generations.parquet", partitioning=None)
+            outputs |= {(cell.id, row["problem"]): row["token_ids"] for row in table.to_pylist()}
+        return outputs
+
+    def finished(self) -> dict[Path, int]:
+        """Time stamps of the finished cells."""
+        return {path: path.stat().st_mtime_ns for path in self.folder.glob("results/*/cells/**/cell.json")}
+
+    def processes(self) -> list[psutil.Process]:
+        """Whatever still runs in this working directory or was started from it."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if str(self.folder) in (process.environ().get("PWD", ""), process.cwd()):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+def make_project(folder: Path, **changes) -> Project:
+    config = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
+    config["pairs"]["demo"] |= {"target": str(DEMO / "target"), "draft": str(DEMO / "draft")}
+    config |= {
+        "name": "grid",
+        "benchmarks": {
+            f"chain_l{level}": {
+                "task": "chain",
+                "options": {"level": level, "problems": 12},
+                "max_new_tokens": 60,
+            }
+            for level in (2, 6)
+        },
+        "methods": {"spec_cascade": {"params": [0.3]}, "lenience": {"params": [0.4]}},
+        "seeds": [0, 1],
+        "cluster": {"cells_per_job": 5},
+    } | changes
+    folder.mkdir(exist_ok=True)
+    return Project(folder, config)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A grid that ran once, whole."""
+    project = make_project(tmp_path_factory.mktemp("grid"))
+    project.log = project.run()
+    return project
+
+
+def test_one_command_gives_cells_tables_figures_and_the_report(project):
+    assert len(project.plan.cells) == 16
+    for cell in project.plan.cells:
+        folder = project.folder / cell.folder(project.plan.results)
+        assert {path.name for path in folder.iterdir()} == {
+            "steps.parquet",
+            "generations.parquet",
+            "graded.parquet",
+            "cell.json",
+        }
+    reports = project.folder / "reports/grid"
+    assert (reports / "index.html").stat().st_size > 10_000
+    assert (reports / "tables/table4.csv").exists() and (reports / "figures/fig1_gap_by_level.svg").exists()
+
+
+def test_cells_are_hive_style_for_other_tools(project):
+    cells = project.folder / "results/grid/cells/**/graded.parquet"
+    rows = duckdb.sql(f"select method, count(*) n from read_parquet('{cells}', hive_partitioning=true) group by all")
+    assert dict(rows.fetchall()) == dict.fromkeys(("standard_sd", "min_p_sampling", "spec_cascade", "lenience"), 48)
+
+
+def test_models_load_once_per_actor_and_progress_is_shown(project):
+    assert 1 <= project.log.count("loaded pair demo") <= 2
+    assert "16/16 cells" in project.log and "tokens/s" in project.log
+
+
+def test_every_file_says_how_it_was_made(project):
+    cell = project.plan.cells[0]
+    folder = project.folder / cell.folder(project.plan.results)
+    for name in ("steps.parquet", "generations.parquet", "graded.parquet"):
+        metadata = {key.decode(): value.decode() for key, value in pq.read_schema(folder / name).metadata.items()}
+        text = str(metadata)
+        assert cell.key in text
+        for word in ("torch", "transformers", "cpu", "float32"):
+            assert word in text, (name, word)
+
+
+def test_mlflow_has_one_run_per_cell_and_one_for_the_experiment(project):
+    client = mlflow.MlflowClient(f"sqlite:///{project.folder}/results/mlflow.db")
+    experiment = client.get_experiment_by_name("grid")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == 17
+    cell = next(run for run in runs if run.data.tags.get("method") == "lenience")
+    assert {"accuracy", "be"} <= cell.data.metrics.keys() and "config_hash" in cell.data.tags
+
+
+def test_a_second_run_does_nothing_and_says_so(project):
+    before = project.finished()
+    assert "Nothing to be done" in project.run()
+    assert project.finished() == before
+
+
+def test_nothing_is_left_running(project):
+    deadline = time.monotonic() + 10
+    while project.processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not project.processes()
+
+
+def test_another_seed_computes_only_what_is_new(project):
+    before = project.finished()
+    project.config["seeds"] = [0, 1, 2]
+    project.run("--until", "score")
+    after = project.finished()
+    assert len(after) == 24 and before.items() <= after.items()
+
+
+def test_batch_size_actors_and_company_change_no_token(project, tmp_path):
+    other = make_project(
+        tmp_path / "other",
+        methods={"lenience": {"params": [0.4]}},
+        seeds=[1],
+        cluster={"actors": 1, "cells_per_job": 2},
+    )
+    other.config["decoding"] = project.config["decoding"] | {"batch_size": 5}
+    other.run("--until", "score")
+    theirs, ours = project.tokens(), other.tokens()
+    assert len(ours) == 2 * 2 * 12
+    assert {key for key in ours if theirs[key] != ours[key]} == set()
+
+
+def test_one_cell_is_a_target(tmp_path):
+    project = make_project(tmp_path / "one", cluster={"cells_per_job": 1})
+    cell = next(cell for cell in project.plan.cells if cell.method == "lenience")
+    project.run(f"results/grid/cells/{cell.id}/graded.parquet")
+    assert [path.parent for path in project.finished()] == [project.folder / cell.folder(project.plan.results)]
+
+
+def test_killed_snakemake_leaves_nothing_behind_and_the_next_run_redoes_no_finished_cell(tmp_path):
+    project = make_project(tmp_path / "killed", seeds=[0, 1, 2], cluster={"cells_per_job": 24})
+    log = (tmp_path / "log").open("w")
+    environment = os.environ | {"PWD": str(project.folder)}
+    process = subprocess.Popen(project.command(), cwd=project.folder, env=environment, stdout=log, stderr=log)
+    while len(project.finished()) < 3 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 30
+    while project.processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not project.processes()
+    before = project.finished()
+    assert 3 <= len(before) < 24
+    assert "24/24" not in (tmp_path / "log").read_text()
+    project.run()
+    after = project.finished()
+    assert len(after) == 24 and before.items() <= after.items()
+    assert not list(project.folder.rglob("*.part"))
