@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+# Two lines a job, hundreds of jobs: nobody reads them, and --quiet does not cover them
+SCHEDULER_CHATTER = re.compile(r"Select jobs to execute\.\.\.|Execute \d+ jobs\.\.\.|Touching output file ")
 
 ConfigFile = Annotated[Path, typer.Argument(help="experiment config (YAML)")]
 ExperimentFile = Annotated[Path, typer.Argument(help="results/<name>/experiment.json")]
@@ -29,13 +33,18 @@ def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -
         raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
     if not config.exists():
         raise ConfigError(f"{config}: no such config file")
-    command = [sys.executable, "-m", "snakemake", "--cores", "all", "--rerun-incomplete", "--keep-going"]
-    command += ["--scheduler", "greedy", "--quiet", "rules", *context.args, "--configfile", str(config)]
-    process = subprocess.Popen(command)
-    while True:  # Ctrl-C reaches Snakemake too, which then winds its jobs down: wait for that
+    # targets first: several of Snakemake's options take any number of values
+    command = [sys.executable, "-m", "snakemake", *context.args, "--cores", "all", "--rerun-incomplete"]
+    command += ["--keep-going", "--scheduler", "greedy", "--quiet", "rules", "progress", "host"]
+    command += ["--configfile", str(config)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
+    while True:
         try:
+            for line in process.stderr or ():
+                if not SCHEDULER_CHATTER.match(line):
+                    print(line, end="", file=sys.stderr, flush=True)
             raise typer.Exit(process.wait())
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # it reaches Snakemake too, which then winds its jobs down: wait for that
             continue
 
 
