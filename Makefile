@@ -19,7 +19,7 @@ demo: $(VENV) ## Run the whole experiment on the demo pair: reports/demo/index.h
 	@$(BIN)/specloss run config/demo.yaml
 
 test: $(VENV) ## Run the tests, but for those marked slow
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 	$(BIN)/ruff check
