@@ -2,12 +2,13 @@
 
 A problem of level `n` applies `n` operations modulo 100 from left to right:
 
-    prompt    37+04*13-09?
-    solution  start 37 then +04=41 so *13 is 33 next -09=24 thus #24
+    prompt    37+03*07-20?
+    solution  start 37 then +03=40 so *07 is 80 next -20=60 thus #60
 
 Every value is two digits. The words of a solution are free (they carry entropy), its digits are not (they carry
-correctness). Most operations are easy: plus or minus 1 to 9. A few are hard, times 11 to 19: none at levels 1 and 2,
-then one more every second level, which is what makes the ladder steep.
+correctness). Most operations are easy: plus or minus 1, 2, 3, 10, 20 or 30. A few are hard, times 2 to 9: none at
+levels 1 and 2, then one more every second level, which is what makes the ladder steep. No operation comes twice in a
+problem, so a model finds its place in the prompt by the operation it did last.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from functools import cache
 from specloss.benchmarks import Grade, Item
 
 LEVELS = range(1, 9)
-SMALL_OPERANDS = range(1, 10)
-HARD_FACTORS = range(11, 20)
+EASY_OPERATIONS = tuple((operator, operand) for operator in "+-" for operand in (1, 2, 3, 10, 20, 30))
+HARD_OPERATIONS = tuple(("*", factor) for factor in range(2, 10))
 
 # The free words of a solution, by the place where they stand. Each is one token of the demo tokenizer, spaces included.
 OPENERS = ("start ", "from ", "take ", "begin ")
@@ -60,11 +61,12 @@ class Problem:
 
 
 def draw_problem(rng: random.Random, level: int) -> Problem:
-    """A random problem with `level` operations, `(level - 1) // 2` of them hard, at random places."""
+    """A random problem with `level` operations, `(level - 1) // 2` of them hard, all different."""
     _check_level(level)
-    hard_places = set(rng.sample(range(level), (level - 1) // 2))
-    operations = tuple(_draw_operation(rng, place in hard_places) for place in range(level))
-    return Problem(rng.randrange(100), operations)
+    hard = (level - 1) // 2
+    operations = rng.sample(HARD_OPERATIONS, hard) + rng.sample(EASY_OPERATIONS, level - hard)
+    rng.shuffle(operations)
+    return Problem(rng.randrange(100), tuple(operations))
 
 
 def write_solution(problem: Problem, rng: random.Random, skew: float = 0.0) -> str:
@@ -129,12 +131,6 @@ def _apply(value: int, operator: str, operand: int) -> int:
             return (value * operand) % 100
         case _:
             raise ValueError(f"operator must be one of + - *, got {operator!r}")
-
-
-def _draw_operation(rng: random.Random, hard: bool) -> tuple[str, int]:
-    if hard:
-        return "*", rng.choice(HARD_FACTORS)
-    return rng.choice("+-"), rng.choice(SMALL_OPERANDS)
 
 
 def _draw_word(rng: random.Random, words: Sequence[str], skew: float) -> str:
