@@ -119,7 +119,7 @@ class Experiment(Model):
     seeds: Annotated[list[int], Field(min_length=1)]
     decoding: Decoding
     cluster: Cluster = Cluster()
-    screen: Screen = Screen()
+    screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
     mlflow: Tracking = Tracking()
     results: str = Field("results", description="folder for the outputs")
     reports: str = Field("reports", description="folder for tables, figures and the report")

@@ -25,10 +25,11 @@ ALL = "(all)"  # in place of a benchmark: all places together
 TITLE = "# The screen beside the runs\n"
 READING = """\
 Screen: one decode under {policy} (seed {seed}), all rules evaluated on its prefixes. Runs: every setting decoded by
-itself (seeds {seeds}), with prefixes of its own. Both are expectations over the coin flips (`be_expected`, and means
-over decided positions). A difference is the screen less the runs: it holds what the rule's own prefixes change, and the
-noise of both samples. Rank correlation is Spearman's over settings; 1 means that the screen orders the settings as the
-runs do. With all places together it also credits telling the benchmarks apart.
+itself ({seeds}), with prefixes of its own. BE is `be_expected` in both; acceptance and TV are means over the positions
+that were decided, in the screen over those that would be, by their probability. A difference is the screen less the
+runs: it holds what the rule's own prefixes and block starts change, and the noise of both samples. Rank correlation is
+Spearman's over settings; 1 means that the screen orders the settings as the runs do. With all places together it also
+credits telling the benchmarks apart.
 """
 
 
@@ -122,7 +123,8 @@ def _where(row: pd.Series, with_place: bool) -> str:
 
 def _markdown(plan: Plan, table: pd.DataFrame, agreement: pd.DataFrame) -> str:
     seeds = plan.experiment.seeds
-    parts = [TITLE, READING.format(policy=POLICY, seed=seeds[0], seeds=", ".join(map(str, seeds)))]
+    named = f"seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))}"
+    parts = [TITLE, READING.format(policy=POLICY, seed=seeds[0], seeds=named)]
     for name, (word, digits) in METRICS.items():
         rows = agreement[agreement["metric"] == name]
         shown = pd.DataFrame({"pair": rows["pair"], "benchmark": rows["benchmark"], "settings": rows["settings"]})

@@ -8,7 +8,7 @@ At a traced position the draft token x ~ q is kept by a rule with probability `a
 - `alpha`, `tv_pi_p`, ... are means over positions, each weighted with the probability that the rule gets that far in
   the block (prod of a_j before it): the expectation of the summary's means over decided positions.
 - `be_expected_maximal`, `alpha_maximal`: the same of the rule's maximal coupling, `y = min(q, pi)`, whose output
-  distribution pi at each position is the same.
+  distribution at each drafted position is the same pi.
 
 Averaging the coin flips leaves the draft tokens and prefixes as the only noise: `be_expected_se` is the standard error
 of the mean over problems as clusters.
@@ -156,9 +156,9 @@ def _kept_by_block_rule(rule: Rule, at: Positions, gamma: int) -> NDArray[np.flo
     block, offset = torch.from_numpy(at.block), torch.from_numpy(at.offset)
     p[block, offset], q[block, offset], tokens[block, offset] = at.p, at.q, at.slot
     # The slots of two positions are different tokens, which is all the same to a rule that sums within positions.
-    h = rule.verify(p, q, tokens, torch.from_numpy(at.drafted), uniforms).accept_prob.double()
-    at_least = 1 - (1 - h).flip(-1).cumprod(-1).flip(-1)  # [blocks, gamma]: P(tau >= i), i = 1 ... gamma
-    return at_least.numpy().cumsum(1)[np.arange(blocks), np.maximum(at.last, 1) - 1] * (at.last > 0)
+    h = rule.verify(p, q, tokens, torch.from_numpy(at.drafted), uniforms).accept_prob
+    survival = rule.survival(h.double()).numpy()  # [blocks, gamma]: P(tau >= i), i = 1 ... gamma
+    return np.where(np.arange(gamma) < at.last[:, None], survival, 0).sum(1)
 
 
 def _at(mass: Tensor, slot: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ READING = """\
 BE is the mean over full blocks of one plus the expected number of kept draft tokens (`be_expected`). Acceptance, TV,
 overshoot and coupling loss are means over positions, weighted with the probability that the rule reaches them in its
 block. The matched target is the truncated p for truncation baselines and gates, p for all others. Maximal coupling is
-the same rule with the same output distribution at each position, accepting `min(q, pi)`.
+the same rule with the same output distribution pi at each drafted position, accepting `min(q, pi)`.
 """
 POOLED = """\
 Rest: the mass outside the recorded tokens, which the rules see as one more token. For rules that look at one token at a
