@@ -4,32 +4,25 @@ The trace is decoded in the job itself, on the device that the config gives the 
 """
 
 from specloss.screen import COMPARISON, TABLES as SCREENED
-from specloss.screen.places import trace_key, trace_path, tracing_cell
+from specloss.screen.places import trace_files, trace_keys
 
 SCREEN = f"{REPORTS}/screen"
-TOP_K = PLAN.experiment.screen.top_k
-
-
-def trace_files(pair):
-    return [str(trace_path(PLAN, pair, benchmark)) for benchmark in PLAN.experiment.benchmarks]
 
 
 rule trace:
     input:
         ancient(EXPERIMENT),
     output:
-        trace_files("{pair}"),
+        trace_files(PLAN, "{pair}"),
     params:  # a trace is made anew when what determines it changes, not with the rest of the experiment
-        traced=lambda wildcards: [
-            trace_key(tracing_cell(PLAN, wildcards.pair, benchmark), TOP_K) for benchmark in PLAN.experiment.benchmarks
-        ],
+        traced=lambda wildcards: trace_keys(PLAN, wildcards.pair),
     shell:
         "specloss trace {EXPERIMENT} --pair {wildcards.pair}"
 
 
 rule screen:
     input:
-        [trace_files(pair) for pair in PLAN.experiment.pairs],
+        [trace_files(PLAN, pair) for pair in PLAN.experiment.pairs],
         EXPERIMENT,
     output:
         expand(f"{SCREEN}/{{file}}", file=SCREENED),

@@ -62,6 +62,17 @@ def trace_key(cell: Cell, top_k: int | str) -> str:
     return config_hash({"cell": cell.key, "top_k": top_k})
 
 
+def trace_files(plan: Plan, pair: str) -> list[str]:
+    """The traces of a pair on all benchmarks."""
+    return [str(trace_path(plan, pair, benchmark)) for benchmark in plan.experiment.benchmarks]
+
+
+def trace_keys(plan: Plan, pair: str) -> list[str]:
+    """What determines each of `trace_files`, as the config has it."""
+    top_k = plan.experiment.screen.top_k
+    return [trace_key(tracing_cell(plan, pair, benchmark), top_k) for benchmark in plan.experiment.benchmarks]
+
+
 def parse_top_k(text: str) -> int | str:
     """A whole number of at least 1, or `full`. ScreenError for anything else."""
     if text == "full":
