@@ -19,6 +19,7 @@ from torch import Tensor
 
 from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
+from specloss.decoding.forward import Forward
 from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import STOPS, Trace
 from specloss.decoding.uniforms import block_uniforms, problem_key
@@ -101,8 +102,10 @@ class ChainDecoder:
         time = _round_up(longest + self.gamma + 1)
         device = self.pair.device
         self._ids = torch.zeros(rows, time, dtype=torch.int64, device=device)
-        self._target = RaggedCache(self.pair.target.config.num_hidden_layers, rows, time, device)
-        self._draft = RaggedCache(self.pair.draft.config.num_hidden_layers, rows, time, device)
+        self._target, self._draft = (
+            Forward(model, RaggedCache(model.config.num_hidden_layers, rows, time, device))
+            for model in (self.pair.target, self.pair.draft)
+        )
         self._slots = torch.arange(time, device=device)
         batch, waiting, clock = _Batch.empty(rows), deque(range(len(prompts))), Clock(device)
         while True:
@@ -135,9 +138,10 @@ class ChainDecoder:
         self._ids[at, : tokens.shape[1]] = tokens
         slots = self._slots[: tokens.shape[1]].expand(len(taken), -1)
         causal = self._mask(slots[:1], tokens.shape[1])  # what lies behind a shorter prompt is overwritten before use
-        for name, model, cache in (("verify", self.pair.target, self._target), ("draft", self.pair.draft, self._draft)):
+        for name, forward in (("verify", self._target), ("draft", self._draft)):
+            forward.cache.fill(at, slots)
             with clock.forward(name):
-                _forward(model, tokens, causal.expand(len(taken), -1, -1, -1), slots, cache.fill(at, slots), keep=1)
+                forward(tokens, causal.expand(len(taken), -1, -1, -1), slots, keep=1)
 
     def _compact(self, batch: _Batch) -> None:
         """Let finished rows leave the batch."""
@@ -145,8 +149,8 @@ class ChainDecoder:
         batch.keep(rows)
         at = torch.from_numpy(rows).to(self.pair.device)
         self._ids = self._ids[at]
-        self._target.keep(at)
-        self._draft.keep(at)
+        self._target.cache.keep(at)
+        self._draft.cache.keep(at)
 
     def _block(self, batch: _Batch, clock: Clock) -> None:
         """One block of every row: gamma draft forwards, one target forward, verification, bookkeeping."""
@@ -166,18 +170,18 @@ class ChainDecoder:
         feed, seen = known, slice(0, 2)
         block, qs = [known[:, 1]], []
         for i in range(gamma + self.rule.bonus_needs_q):
-            cache = self._draft.at(at[:, seen], visible)
+            self._draft.cache.at(at[:, seen], visible)
             with clock.forward("draft"):
-                logits = _forward(self.pair.draft, feed, mask[:, :, seen], position[:, seen], cache, keep=1)
+                logits = self._draft(feed, mask[:, :, seen], position[:, seen], keep=1)
             qs.append(self.warper(logits[:, -1, : self.pair.vocab]))  # [rows, vocab]
             block.append(draw(qs[i], draft_u[:, i]))
             feed, seen = block[-1].unsqueeze(1), slice(i + 2, i + 3)
         tokens = torch.stack(block[: gamma + 1], 1)  # [rows, gamma + 1]: last known token, then the drafted ones
         q = torch.stack(qs[:gamma], 1)  # [rows, gamma, vocab]
 
-        cache = self._target.at(at[:, 1:], visible)
+        self._target.cache.at(at[:, 1:], visible)
         with clock.forward("verify"):
-            logits = _forward(self.pair.target, tokens, mask[:, :, 1:], position[:, 1:], cache, keep=0)
+            logits = self._target(tokens, mask[:, :, 1:], position[:, 1:], keep=0)
         p = self.warper(logits[..., : self.pair.vocab])  # [rows, gamma + 1, vocab]
 
         bonus_q = None
@@ -245,20 +249,6 @@ class ChainDecoder:
         hidden = (self._slots[:visible] > queries.unsqueeze(-1)).unsqueeze(1)
         mask = torch.zeros(hidden.shape, dtype=self.pair.target.dtype, device=hidden.device)
         return mask.masked_fill_(hidden, -torch.inf)
-
-
-def _forward(model: Any, ids: Tensor, mask: Tensor, position: Tensor, cache: RaggedCache, keep: int) -> Tensor:
-    """Logits [rows, kept, vocab] of a transformers causal LM; `keep` last positions, 0 for all."""
-    output = model(
-        input_ids=ids,
-        attention_mask=mask,
-        position_ids=position,
-        cache=cache,
-        use_cache=True,
-        logits_to_keep=keep,
-        return_dict=True,
-    )
-    return output.logits
 
 
 def _round_up(value: int) -> int:
