@@ -47,6 +47,16 @@ class Plan:
         return self.folder / "experiment.json"
 
     @cached_property
+    def content(self) -> dict[str, Any]:
+        """What `file` has."""
+        return {
+            "source": self.source,
+            "config": self.experiment.model_dump(),
+            "settings": self._settings(),
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+    @cached_property
     def batches(self) -> dict[str, Batch | None]:
         """Decode job of each cell id; None for a cell that is whole already."""
         return plan_batches(list(self.cells), self.results, self.experiment.cluster.cells_per_job)
@@ -66,13 +76,7 @@ class Plan:
         """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
         cluster = self.experiment.cluster.model_dump()
         decoding = self.experiment.decoding.model_dump(include={"batch_size", "trace"})
-        content = {
-            "source": self.source,
-            "config": self.experiment.model_dump(),
-            "settings": self._settings(),
-            "cells": [cell.to_dict() for cell in self.cells],
-        }
-        write_text(self.file, json.dumps(content, indent=1))
+        write_text(self.file, json.dumps(self.content, indent=1))
         batches = {batch.id: batch for batch in self.batches.values() if batch}
         write_batches(list(batches.values()), self.results, cluster | decoding)
         pending = sum(not cell.is_whole(self.results) for cell in self.cells)
@@ -81,6 +85,8 @@ class Plan:
 
     def _settings(self) -> list[dict[str, Any]]:
         """Each (method, param) once, with the setting that it must be compared with."""
+        from specloss.verification import get_rule
+
         settings = {}
         for cell in self.cells:
             if (cell.method, cell.param) not in settings:
@@ -92,6 +98,7 @@ class Plan:
                     "param": cell.param,
                     "options": options,
                     "matched": [matched[0], matched[2]] if matched else None,
+                    "lossless": get_rule(rule, cell.param, **options).lossless,
                 }
         return list(settings.values())
 

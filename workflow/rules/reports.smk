@@ -1,6 +1,7 @@
 """Tables, figures, the report and MLflow: all from the summary."""
 
-from specloss.analysis import FIGURES, TABLES
+from specloss.analysis import FIGURES, tables_for
+from specloss.analysis.study import Study
 
 SUMMARY = rules.summarise.output
 OPTIONS = f"--results {PLAN.results}"
@@ -27,7 +28,7 @@ rule figure:
 rule report:
     input:
         SUMMARY,
-        expand(rules.table.output, name=TABLES),
+        expand(rules.table.output, name=tables_for(Study.from_dict(PLAN.content))),
         expand(rules.figure.output, name=FIGURES),
     output:
         f"{REPORTS}/index.html",

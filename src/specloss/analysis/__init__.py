@@ -12,11 +12,26 @@ shares and probability masses from 0 to 1.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-TABLES = ("findings", "table4", "table2", "gaps", "distortion", "time")
+if TYPE_CHECKING:
+    from specloss.analysis.study import Study
+
+TABLES = ("findings", "table4", "table2", "gaps", "table1", "table6", "coupling", "distortion", "time")
 FIGURES = ("fig1_gap_by_level", "fig3_truncation", "fig6_collaborative", "acceptance_by_position", "time_split")
 TABLE_SUFFIXES = ("csv", "md", "tex")
 FIGURE_SUFFIXES = ("svg", "png", "csv")
+
+
+def tables_for(study: Study) -> tuple[str, ...]:
+    """The tables of an experiment: `TABLES` without those that it has no methods for."""
+    filled = {
+        "gaps": study.gates,
+        "table1": study.mixtures_and_ceilings,
+        "table6": study.capped,
+        "coupling": study.same_output,
+    }
+    return tuple(name for name in TABLES if filled.get(name, True))
 
 
 def summarise(experiment_json: Path, results: Path):
@@ -27,7 +42,7 @@ def summarise(experiment_json: Path, results: Path):
 
 
 def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
-    """Write one of `TABLES` as `out/<name>.{csv,md,tex}`; see `specloss.analysis.tables`."""
+    """Write one of `tables_for` the experiment as `out/<name>.{csv,md,tex}`; see `specloss.analysis.tables`."""
     from specloss.analysis import tables
 
     return tables.write_table(name, experiment_json, results, out)

@@ -15,11 +15,12 @@ from typing import Literal
 import pandas as pd
 
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.statistics import Interval, holm_below_zero, interval, slope
-from specloss.analysis.study import LOSSLESS, Place, Setting, level_text
+from specloss.analysis.statistics import Draws, Interval, holm_below_zero, interval, slope
+from specloss.analysis.study import CEILING, INTERPOLATION, LOSSLESS, Place, Setting, level_text
 
 Holds = Literal["true", "false", "not distinguishable", "missing"]
 
+HARDLY = 0.2  # a change of BE below this share of another's is "hardly" one; it is on all of the paper's benchmarks
 MANY_POINTS = 5.0  # accuracy points: a loss of more is "many", an interval within +-this is "within noise"
 
 
@@ -46,7 +47,7 @@ def check(evidence: Evidence) -> list[Finding]:
         found += [_cos(evidence, pair), _lenience(evidence, pair)]
         for gate in evidence.study.gates:
             found += [_gate(evidence, pair, gate), _gate_trend(evidence, pair, gate)]
-        found += [_never_slower(evidence, pair), _gate_slower(evidence, pair)]
+        found += [_never_slower(evidence, pair), _gate_slower(evidence, pair), *ceiling_or_mixture(evidence, pair)]
     return [finding for finding in found if finding is not None]
 
 
@@ -71,7 +72,7 @@ def _cos(evidence: Evidence, pair: str) -> Finding | None:
         pair,
         f"CoS with a draft weight of 0.4 or more loses many accuracy points (over {MANY_POINTS:g}) while its BE grows.",
         holds,
-        f"{_opening(holds)}: over weights {_params(grid)} and all benchmarks the accuracy changes by "
+        f"{verdict(holds)}: over weights {_params(grid)} and all benchmarks the accuracy changes by "
         f"{points(accuracy)} against {LOSSLESS}, and the BE by {steps}.",
     )
 
@@ -99,7 +100,7 @@ def _lenience(evidence: Evidence, pair: str) -> Finding | None:
         pair,
         "Lenience at 0.8 is within noise of lossless.",
         holds,
-        f"{_opening(holds)}: its accuracy differs from {LOSSLESS} by {points(effect)}{end}.",
+        f"{verdict(holds)}: its accuracy differs from {LOSSLESS} by {points(effect)}{end}.",
     )
 
 
@@ -114,7 +115,7 @@ def _gate(evidence: Evidence, pair: str, gate: str) -> Finding:
         pair,
         f"{gate} is less accurate than {baseline} with the same truncation.",
         holds,
-        f"{_opening(holds)}: over parameters {_params(grid)} and all benchmarks its accuracy differs from {baseline} "
+        f"{verdict(holds)}: over parameters {_params(grid)} and all benchmarks its accuracy differs from {baseline} "
         f"by {points(accuracy)} and its BE by {points(speed, 2, '')}.",
     )
 
@@ -137,7 +138,7 @@ def _gate_trend(evidence: Evidence, pair: str, gate: str) -> Finding | None:
         pair,
         f"The accuracy that {gate} loses against its matched baseline grows with the difficulty.",
         holds,
-        f"{_opening(holds)}: the gap changes by {points(trend, 2)} per level ({by_level}).",
+        f"{verdict(holds)}: the gap changes by {points(trend, 2)} per level ({by_level}).",
     )
 
 
@@ -150,13 +151,15 @@ def _never_slower(evidence: Evidence, pair: str) -> Finding | None:
     lowest = min(effects, key=lambda e: e[2].estimate) if effects else None
     if len(effects) < len(settings) * len(evidence.places(pair)):
         holds = "false" if slower else "missing"
+    names = [name for rule, name in (("lenience", "Lenience"), ("cos", "CoS")) if evidence.study.with_rule(rule)]
+    named = " and ".join(names)
     told = f"{len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise (Holm over all, 5 %)"
     return Finding(
         "lenience_cos_never_slower",
         pair,
-        "Lenience and CoS never have less BE than standard SD, beyond noise.",
+        f"{named} never {'has' if len(names) == 1 else 'have'} less BE than standard SD, beyond noise.",
         holds,
-        f"{_opening(holds)}: {told}{_worst(slower or ([lowest] if lowest else []))}.",
+        f"{verdict(holds)}: {told}{_worst(slower or ([lowest] if lowest else []))}.",
     )
 
 
@@ -178,9 +181,41 @@ def _gate_slower(evidence: Evidence, pair: str) -> Finding | None:
         pair,
         "A gate with a strict threshold may have less BE than standard SD.",
         holds,
-        f"{_opening(holds)}: {len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise "
+        f"{verdict(holds)}: {len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise "
         f"(Holm over all, 5 %){_worst(slower or lowest)}.",
     )
+
+
+def ceiling_or_mixture(evidence: Evidence, pair: str) -> list[Finding]:
+    """The trends of the paper's Table 1: the ceiling beside each mixture that the experiment has over l."""
+    grids = evidence.study.mixtures_and_ceilings
+    ceilings = [method for method in grids if grids[method][0][1].rule == CEILING and len(grids[method]) > 1]
+    mixtures = [m for m in grids if grids[m][0][1].rule in (INTERPOLATION, "cos") and len(grids[m]) > 1]
+    return [_flatter(evidence, pair, ceiling, mixture) for ceiling in ceilings for mixture in mixtures]
+
+
+def _flatter(evidence: Evidence, pair: str, ceiling: str, mixture: str) -> Finding:
+    be = evidence.study.metric("be", pair)
+    flat, steep = over_l(evidence, pair, be, ceiling), over_l(evidence, pair, be, mixture)
+    small = _above(interval(flat - HARDLY * steep), 0), _below(interval(flat + HARDLY * steep), 0)
+    holds = _all(_below(interval(steep), 0), *small)
+    fixed = evidence.study.methods[mixture][0].rule == "cos"
+    return Finding(
+        f"{ceiling}_flatter_than_{mixture}",
+        pair,
+        f"As l grows, the BE of {mixture}{' (lambda = 1 - l)' if fixed else ''} falls while that of the ceiling p / l "
+        f"hardly moves (by less than {HARDLY:g} of that).",
+        holds,
+        f"{verdict(holds)}: for each 0.1 of l the BE changes by {points(interval(steep), 3, '')} with {mixture} and by "
+        f"{points(interval(flat), 3, '')} with {ceiling}.",
+    )
+
+
+def over_l(evidence: Evidence, pair: str, metric: str, method: str) -> Draws:
+    """`[draws + 1]`: slope of a metric for each 0.1 of l, mean over the benchmarks, of a method of Table 1."""
+    grid = evidence.study.mixtures_and_ceilings[method]
+    values = [evidence.bootstrap.mean(metric, evidence.places(pair), [setting]) for _, setting in grid]
+    return slope([10 * l for l, _ in grid], values)  # noqa: E741
 
 
 Compared = tuple[Setting, Place, Interval]
@@ -225,7 +260,8 @@ def _all(*parts: Holds) -> Holds:
     return "true"
 
 
-def _opening(holds: Holds) -> str:
+def verdict(holds: Holds) -> str:
+    """The outcome in words."""
     return {
         "true": "Seen here",
         "false": "Not so here",

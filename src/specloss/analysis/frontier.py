@@ -73,7 +73,8 @@ def _draw(axes: Axes, data: pd.DataFrame, methods: list[str]) -> None:
             here["be"], here["accuracy"],
             xerr=[here["be"] - here["be_low"], here["be_high"] - here["be"]],
             yerr=[here["accuracy"] - here["accuracy_low"], here["accuracy_high"] - here["accuracy"]],
-            color=colour, ecolor=(colour, 0.35), elinewidth=0.8, marker=MARKERS[number % len(MARKERS)], label=method,
+            color=colour, ecolor=(colour, 0.35), elinewidth=0.8, label=method,
+            marker=MARKERS[(number + number // len(COLOURS)) % len(MARKERS)],
         )  # fmt: skip
         there = here[here["be"].notna() & here["param"].notna()]
         for _, end in pd.concat([there.head(1), there.iloc[1:].tail(1)]).iterrows():

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.plot import BASELINE_GREY, COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, panels
 from specloss.analysis.study import LOSSLESS, level_text
-from specloss.analysis.tables import OVERALL
+from specloss.analysis.table import OVERALL
 
 
 def gap_by_level(evidence: Evidence, columns: int = 2) -> Plot:

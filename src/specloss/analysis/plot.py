@@ -73,12 +73,14 @@ def panels(count: int, columns: int, height: float = 2.4) -> tuple[Figure, list[
 
 
 def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all panels, above them."""
+    """One legend for all panels, above them, in as many columns as long labels leave room for."""
     entries: dict[str, object] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if entries:
+        fitting = int(figure.get_figwidth() / (0.6 + 0.062 * max(map(len, entries))))  # inches of an entry
+        columns = max(1, min(columns, fitting))
         figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
 
 

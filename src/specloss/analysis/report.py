@@ -15,14 +15,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from specloss import __version__ as VERSION
-from specloss.analysis import FIGURES, TABLES
+from specloss.analysis import FIGURES, tables_for
 from specloss.analysis.completeness import WHOLE
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.figures import make_figure
 from specloss.analysis.findings import Finding, check
 from specloss.analysis.plot import draw
 from specloss.analysis.study import Study
-from specloss.analysis.tables import Table, make_table
+from specloss.analysis.table import Table
+from specloss.analysis.tables import make_table
 from specloss.cells import META, Cell, config_hash
 from specloss.files import write_text
 
@@ -75,7 +76,7 @@ def render(evidence: Evidence, results: Path) -> str:
         findings=check(evidence),
         opening=opening(evidence, check(evidence)),
         pictures=[_picture(name, evidence) for name in FIGURES],
-        tables=[make_table(name, evidence) for name in TABLES if name != "findings"],
+        tables=[make_table(name, evidence) for name in tables_for(study) if name != "findings"],
         rows=rows,
         reasons=_reasons(rows),
         few=few_problems(evidence),

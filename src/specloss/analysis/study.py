@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -11,8 +13,13 @@ from typing import Any
 from specloss.cells import Cell, format_param
 
 LOSSLESS = "standard_sd"
+INTERPOLATION, CEILING = "adaptive_interpolation", "overshoot_ceiling"  # the two rules of the paper's Table 1
+CAPPED = re.compile(r"cap_(?P<cap>[a-z]+)_(?P<tail>keep|drop)_tail")  # the rules of its Table 6
+COMBINED = {"capped_truncation": "cap_outside_keep_tail"}  # one of them by its usual name
 DEFINITIONS = {
     "be": "BE: accepted drafted tokens + 1, mean over blocks of gamma drafted tokens (single-draft convention).",
+    "be_expected": "BE expected: BE with a block's accepted tokens replaced by their mean over the rule's coin flips, "
+    "given the drafted tokens: the same number with less noise.",
     "ds": "DS: tokens drafted in blocks of gamma, per second of decoding (single-draft convention).",
     "be_eagle": "BE: accepted drafted tokens per call, without the bonus token (EAGLE-3 convention).",
     "ds_eagle": "DS: output tokens per second of decoding (EAGLE-3 convention).",
@@ -27,6 +34,8 @@ class Setting:
     param: float | None = None
     rule: str = field(default="", compare=False)
     matched: tuple[str, float | None] | None = field(default=None, compare=False)
+    options: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    lossless: bool = field(default=False, compare=False)  # whether the output is distributed as the target's
 
     @property
     def label(self) -> str:
@@ -55,9 +64,20 @@ class Study:
     @classmethod
     def read(cls, experiment_json: Path) -> Study:
         """Read `results/<exp>/experiment.json`."""
-        content = json.loads(Path(experiment_json).read_text(encoding="utf-8"))
+        return cls.from_dict(json.loads(Path(experiment_json).read_text(encoding="utf-8")))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Study:
+        """From what `experiment.json` has."""
         settings = tuple(
-            Setting(s["method"], s["param"], s["rule"], tuple(s["matched"]) if s.get("matched") else None)
+            Setting(
+                method=s["method"],
+                param=s["param"],
+                rule=s["rule"],
+                matched=tuple(s["matched"]) if s.get("matched") else None,
+                options=s.get("options", {}),
+                lossless=s.get("lossless", False),
+            )
             for s in content["settings"]
         )
         cells = tuple(Cell.from_dict(cell) for cell in content["cells"])
@@ -143,7 +163,44 @@ class Study:
     @cached_property
     def collaborative_family(self) -> list[str]:
         """The other lossy methods: those that blend the draft's distribution into the output (the paper's Figure 6)."""
-        return [m for m in self.methods if m != LOSSLESS and m not in self.truncation_family]
+        lossless = {LOSSLESS, *(s.method for s in self.settings if s.lossless)}
+        return [m for m in self.methods if m not in lossless and m not in self.truncation_family]
+
+    @cached_property
+    def mixtures_and_ceilings(self) -> dict[str, list[tuple[float, Setting]]]:
+        """The settings of each method of the paper's Table 1, by l; CoS and lenience beside them if there is any.
+
+        CoS is the mixture q + l (p - q) with l = 1 - lambda, lambda being its weight of the draft.
+        """
+        if not self.with_rule(INTERPOLATION, CEILING):
+            return {}
+        found: dict[str, list[tuple[float, Setting]]] = {}
+        for s in self.with_rule(INTERPOLATION, CEILING, "lenience", "cos"):
+            if s.param is not None:
+                found.setdefault(s.method, []).append((round(1 - s.param, 10) if s.rule == "cos" else s.param, s))
+        return {method: sorted(grid, key=lambda item: item[0]) for method, grid in found.items()}
+
+    @cached_property
+    def capped(self) -> dict[str, tuple[str, str]]:
+        """Where the cap p / l applies and what becomes of the tail, for each method of the paper's Table 6."""
+        named = {s.method: CAPPED.fullmatch(COMBINED.get(s.rule, s.rule)) for s in self.settings}
+        return {method: (match["cap"], match["tail"]) for method, match in named.items() if match}
+
+    @cached_property
+    def same_output(self) -> list[tuple[Setting, Setting]]:
+        """Settings with a maximal coupling or a block rule, each with the one that emits the same distribution.
+
+        That is the same rule under its native coupling if the experiment has it, and the lossless run for block rules.
+        """
+        found = []
+        for setting in self.settings:
+            if setting.options.get("coupling") == "maximal":
+                native = {**setting.options, "coupling": "native"}
+                same = [s for s in self.with_rule(setting.rule) if s.param == setting.param]
+                found += [(setting, s) for s in same if {"coupling": "native", **s.options} == native][:1]
+            elif setting.lossless and setting.rule != LOSSLESS:
+                found.append((setting, self.lossless))
+        return found
 
     def metric(self, name: str, pair: str) -> str:
         """The metric that `be` or `ds` means for a pair: the single-draft convention, or the paper's EAGLE-3 one."""

@@ -1,53 +1,42 @@
-"""The tables: each a long frame of numbers (CSV) and the same numbers laid out for reading (Markdown, LaTeX, HTML)."""
+"""The tables of every experiment; those of the ablations are in `ablations`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from specloss.analysis import TABLES
+from specloss.analysis import tables_for
+from specloss.analysis.ablations import coupling, table1, table6
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.findings import check, to_frame
 from specloss.analysis.statistics import Interval, cells_of, over_seeds
-from specloss.analysis.study import LOSSLESS, Place, Setting, level_text
+from specloss.analysis.study import LOSSLESS, Place, Setting, Study, level_text
+from specloss.analysis.table import (
+    HEADS,
+    OVERALL,
+    Table,
+    effect_columns,
+    effect_text,
+    listed,
+    missing_text,
+    number,
+    plus_minus,
+    rounded,
+    with_pair,
+)
 from specloss.cells import format_param
 from specloss.files import write_text
 
-OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them
-
-
-@dataclass(frozen=True)
-class Table:
-    """`data` is what the CSV has; `shown` is text, a row per line of the printed table."""
-
-    name: str
-    title: str
-    reading: str
-    data: pd.DataFrame
-    shown: pd.DataFrame
-
-    def markdown(self) -> str:
-        """Title, table and how to read it."""
-        cells = self.shown.astype(str).map(lambda text: text.replace("|", "\\|"))
-        lines = [" | ".join(row) for row in [list(cells.columns), ["---"] * cells.shape[1], *cells.to_numpy().tolist()]]
-        return f"# {self.title}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{self.reading}\n"
-
-    def latex(self) -> str:
-        """A booktabs tabular."""
-        return self.shown.to_latex(index=False, escape=True, column_format="l" * self.shown.shape[1])
-
-    def csv(self) -> str:
-        return self.data.to_csv(index=False)
-
 
 def make_table(name: str, evidence: Evidence) -> Table:
-    """The table of that name, one of `specloss.analysis.TABLES`."""
-    if name not in MAKERS:
-        raise ValueError(f"no table {name!r}; there are {', '.join(TABLES)}")
+    """The table of that name, one of those that the experiment has (`specloss.analysis.tables_for`)."""
+    there = tables_for(evidence.study)
+    if name not in there:
+        why = f"no table {name!r}" if name not in MAKERS else f"{evidence.study.name} has no methods for {name!r}"
+        raise ValueError(f"{why}; there are {', '.join(there)}")
     return MAKERS[name](evidence)
 
 
@@ -62,12 +51,16 @@ def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> l
 
 
 def write_tables(experiment_json: Path, results: Path, out: Path) -> list[Path]:
-    """Write every table."""
-    return [path for name in TABLES for path in write_table(name, experiment_json, results, out)]
+    """Write every table that the experiment has."""
+    return [
+        path
+        for name in tables_for(Study.read(experiment_json))
+        for path in write_table(name, experiment_json, results, out)
+    ]
 
 
 def table4(evidence: Evidence) -> Table:
-    """Every setting on every benchmark: BE, DS and accuracy, mean and std over seeds."""
+    """Every setting on every benchmark: BE (counted and expected), DS and accuracy, mean and std over seeds."""
     study, rows, shown = evidence.study, [], []
     for pair in study.pairs:
         for setting in _in_order(evidence):
@@ -76,14 +69,14 @@ def table4(evidence: Evidence) -> Table:
                 row, cells = _table4_row(evidence, place, setting)
                 rows.append(row)
                 line |= {f"{place.benchmark} {name}": text for name, text in cells.items()}
-            shown.append(_with_pair(evidence, pair, line))
+            shown.append(with_pair(evidence, pair, line))
     return Table(
         "table4",
         "Every setting on every benchmark",
-        f"Mean ± sample standard deviation over seeds {_list(study.seeds)}; accuracy in percent of answers. "
-        f"{study.define('be', 'ds')} Compare a row with its matched baseline in the next table, not with "
-        "its neighbour: the spread over seeds is not the uncertainty of a difference.",
-        _frame(rows),
+        f"Mean ± sample standard deviation over seeds {listed(study.seeds)}; accuracy in percent of answers. "
+        f"{study.define('be', 'be_expected', 'ds')} Compare a row with its matched baseline in the next table, not "
+        "with its neighbour: the spread over seeds is not the uncertainty of a difference.",
+        rounded(rows),
         pd.DataFrame(shown),
     )
 
@@ -93,11 +86,11 @@ def _table4_row(evidence: Evidence, place: Place, setting: Setting) -> tuple[dic
     there = int((cells_of(evidence.summary, place, setting)["status"] == "whole").sum())
     row = {"pair": place.pair, "method": setting.method, "param": setting.param, "benchmark": place.benchmark}
     cells = {}
-    for name, digits in (("be", 2), ("ds", 2), ("accuracy", 1)):
+    for name, digits in (("be", 2), ("be_expected", 2), ("ds", 2), ("accuracy", 1)):
         mean, std = over_seeds(study, evidence.summary, study.metric(name, place.pair), place, setting)
         row |= {f"{name}_mean": mean, f"{name}_std": std}
         whole = there == len(study.seeds)
-        cells[HEADS[name]] = _plus_minus(mean, std, digits) if whole else _missing(there, len(study.seeds))
+        cells[HEADS[name]] = plus_minus(mean, std, digits) if whole else missing_text(there, len(study.seeds))
     return row | {"seeds": there, "seeds_expected": len(study.seeds)}, cells
 
 
@@ -111,14 +104,14 @@ def table2(evidence: Evidence) -> Table:
             for benchmark, places in groups:
                 row, line = _table2_row(evidence, pair, method, grid, places)
                 rows.append({"pair": pair, "method": method, "benchmark": benchmark} | row)
-                shown.append(_with_pair(evidence, pair, {"method": method, "benchmark": benchmark} | line))
+                shown.append(with_pair(evidence, pair, {"method": method, "benchmark": benchmark} | line))
     return Table(
         "table2",
         "Each method beside its matched baseline",
         "Averages over a method's parameters and the seeds; a difference is the method less the baseline named in "
         "'against' at the same parameters, with its 95 % interval from a bootstrap over problems, paired. An interval "
-        f"that spans zero is no evidence of a difference. {study.define('be', 'ds')}",
-        _frame(rows),
+        f"that spans zero is no evidence of a difference. {study.define('be', 'be_expected', 'ds')}",
+        rounded(rows),
         pd.DataFrame(shown),
     )
 
@@ -130,14 +123,14 @@ def _table2_row(
     reference = None if method == LOSSLESS else study.reference(grid[0])
     row: dict = {}
     line: dict[str, str] = {}
-    for name, digits in (("be", 2), ("ds", 2), ("accuracy", 1)):
+    for name, digits in (("be", 2), ("be_expected", 2), ("ds", 2), ("accuracy", 1)):
         row[name] = boot.mean(study.metric(name, pair), places, grid)[0]
-        line[HEADS[name]] = _plus_minus(row[name], np.nan, digits)
+        line[HEADS[name]] = plus_minus(row[name], np.nan, digits)
     row["against"] = line["against"] = reference.method if reference else ""
     for name, digits in (("be", 2), ("accuracy", 1)):
         effect = evidence.gap(study.metric(name, pair), places, grid) if reference else None
-        row |= _effect_columns(f"delta_{name}", effect)
-        line[f"Δ {HEADS[name]}"] = _effect(effect, digits) if effect else ""
+        row |= effect_columns(f"delta_{name}", effect)
+        line[f"Δ {HEADS[name]}"] = effect_text(effect, digits) if effect else ""
     return row, line
 
 
@@ -155,15 +148,15 @@ def gaps(evidence: Evidence) -> Table:
                 for benchmark, level, places in groups:
                     row = _gap_row(evidence, places, settings)
                     rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
-                    line[benchmark] = _effect(Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan), 1)
-                shown.append(_with_pair(evidence, pair, dict(line)))
+                    line[benchmark] = effect_text(Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan), 1)
+                shown.append(with_pair(evidence, pair, dict(line)))
     rows = [{key: row.get(key) for key in GAP_COLUMNS} for row in rows]
     return Table(
         "gaps",
         "Accuracy gap of each gate by level",
         "Accuracy points of the gate less its matched truncation baseline at the same parameter, with the paired 95 % "
         "interval over problems. Below zero the gate loses accuracy that truncation alone does not.",
-        _frame(rows, GAP_COLUMNS),
+        rounded(rows, GAP_COLUMNS),
         pd.DataFrame(shown),
     )
 
@@ -174,7 +167,7 @@ def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -
     return {
         "accuracy": boot.mean("accuracy", places, settings)[0],
         "baseline_accuracy": boot.mean("accuracy", places, baselines)[0],  # type: ignore[arg-type]
-    } | _effect_columns("gap", evidence.gap("accuracy", places, settings))
+    } | effect_columns("gap", evidence.gap("accuracy", places, settings))
 
 
 def distortion(evidence: Evidence) -> Table:
@@ -236,9 +229,9 @@ def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], 
             for column, head in names.items():
                 digits = 1 if column in PERCENT_OR_SPEED else 2 if column in BLOCKS else 3
                 absent = "not traced" if there == len(cells) else f"missing ({there}/{len(cells)} cells)"
-                line[head] = absent if np.isnan(means[column]) else _number(means[column], digits)
-            shown.append(_with_pair(evidence, pair, line))
-    return Table(name, title, reading, _frame(rows), pd.DataFrame(shown))
+                line[head] = absent if np.isnan(means[column]) else number(means[column], digits)
+            shown.append(with_pair(evidence, pair, line))
+    return Table(name, title, reading, rounded(rows), pd.DataFrame(shown))
 
 
 def findings(evidence: Evidence) -> Table:
@@ -254,7 +247,6 @@ def findings(evidence: Evidence) -> Table:
     )
 
 
-HEADS = {"be": "BE", "ds": "DS", "accuracy": "accuracy"}
 GAP_COLUMNS = [
     "pair", "method", "param", "against", "benchmark", "level",
     "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high",
@@ -266,6 +258,9 @@ MAKERS: dict[str, Callable[[Evidence], Table]] = {
     "distortion": distortion,
     "time": time,
     "findings": findings,
+    "table1": table1,
+    "table6": table6,
+    "coupling": coupling,
 }
 
 
@@ -275,44 +270,3 @@ BLOCKS = ("be", "be_expected", "be_eagle", "tokens_per_call")
 
 def _in_order(evidence: Evidence) -> list[Setting]:
     return [setting for grid in evidence.study.methods.values() for setting in grid]
-
-
-def _with_pair(evidence: Evidence, pair: str, line: dict[str, str]) -> dict[str, str]:
-    return {"pair": pair, **line} if len(evidence.study.pairs) > 1 else line
-
-
-def _frame(rows: list[dict], columns: list[str] | None = None) -> pd.DataFrame:
-    """Numbers to six significant digits, so that the CSV is the frame."""
-    frame = pd.DataFrame(rows, columns=columns)
-    for name in frame.select_dtypes("float").columns:
-        frame[name] = [float(f"{value:.6g}") for value in frame[name]]
-    return frame
-
-
-def _effect_columns(name: str, effect: Interval | None) -> dict[str, float]:
-    low, middle, high = (effect.low, effect.estimate, effect.high) if effect else (np.nan, np.nan, np.nan)
-    return {name: middle, f"{name}_low": low, f"{name}_high": high}
-
-
-def _list(values: list[int]) -> str:
-    return ", ".join(map(str, values))
-
-
-def _number(value: float, digits: int) -> str:
-    return "missing" if np.isnan(value) else f"{value:.{digits}f}"
-
-
-def _plus_minus(mean: float, std: float, digits: int) -> str:
-    digits = 0 if abs(mean) >= 100 else digits
-    text = _number(mean, digits)
-    return text if np.isnan(std) or np.isnan(mean) else f"{text} ± {_number(std, digits)}"
-
-
-def _effect(effect: Interval, digits: int) -> str:
-    if effect.missing:
-        return "missing"
-    return f"{effect.estimate:+.{digits}f} [{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]"
-
-
-def _missing(there: int, expected: int) -> str:
-    return f"missing ({there}/{expected} seeds)"

@@ -25,7 +25,13 @@ GRIDS = {
     "lenience": [0.2, 0.8],
     "cos": [0.2, 0.4, 0.8],
 }
-MATCHED = {"spec_cascade": "min_p_sampling", "lenience": "standard_sd", "cos": "standard_sd"}
+MATCHED = {
+    "spec_cascade": "min_p_sampling",
+    "spec_cascade_maximal": "min_p_sampling",
+    "lenience": "standard_sd",
+    "cos": "standard_sd",
+}
+RULES = {"spec_cascade_maximal": ("spec_cascade", {"coupling": "maximal"})}  # labels that are not the rule's name
 LEVELS = [2, 4, 6]
 
 
@@ -65,9 +71,10 @@ def write_experiment(
     settings = [
         {
             "method": m,
-            "rule": m,
+            "rule": RULES.get(m, (m, {}))[0],
             "param": p,
-            "options": {},
+            "options": RULES.get(m, (m, {}))[1],
+            "lossless": m in ("standard_sd", "blockwise"),
             "matched": [MATCHED[m], _matched(m, p)] if m in MATCHED else None,
         }
         for m, grid in grids.items()
@@ -75,7 +82,13 @@ def write_experiment(
     ]
     cells = [
         Cell(
-            "synthetic", "made_up", f"level_{level}", s["method"], s["param"], seed, {"rule": s["rule"], "options": {}}
+            "synthetic",
+            "made_up",
+            f"level_{level}",
+            s["method"],
+            s["param"],
+            seed,
+            {"rule": s["rule"], "options": s["options"]},
         )
         for level in LEVELS
         for seed in seeds

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from synthetic import write_experiment
 
-from specloss.analysis import TABLES, write_table
+from specloss.analysis import TABLES, tables_for, write_table
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.study import Study
 from specloss.analysis.summary import summarise
@@ -31,6 +31,9 @@ def broken(tmp_path_factory) -> Evidence:
     return Evidence.read(path, results)
 
 
+USUAL = ("findings", "table4", "table2", "gaps", "distortion", "time")  # of an experiment without ablations
+
+
 def markdown_cells(text: str) -> pd.DataFrame:
     lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
     return pd.DataFrame(lines[2:], columns=lines[0])
@@ -41,11 +44,22 @@ def test_every_name_has_a_table():
 
 
 def test_an_unknown_name_is_refused(evidence):
-    with pytest.raises(ValueError, match="table4"):
+    with pytest.raises(ValueError, match="no table 'table9'; there are findings, table4"):
         make_table("table9", evidence)
 
 
-@pytest.mark.parametrize("name", TABLES)
+def test_a_table_that_the_experiment_has_no_methods_for_is_refused(evidence):
+    with pytest.raises(ValueError, match="synthetic has no methods for 'table6'"):
+        make_table("table6", evidence)
+
+
+def test_an_experiment_has_the_tables_that_it_has_methods_for(evidence, tmp_path):
+    assert tables_for(evidence.study) == USUAL
+    path, _ = write_experiment(tmp_path, problems=1, seeds=(0,), grids={"standard_sd": [None], "lenience": [0.8]})
+    assert tables_for(Study.read(path)) == tuple(name for name in USUAL if name != "gaps")
+
+
+@pytest.mark.parametrize("name", USUAL)
 def test_csv_reads_back_as_the_data(evidence, name):
     table = make_table(name, evidence)
     back = pd.read_csv(
@@ -57,7 +71,7 @@ def test_csv_reads_back_as_the_data(evidence, name):
     pd.testing.assert_frame_equal(back.astype(object).fillna(""), expected.astype(object).fillna(""), check_dtype=False)
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", USUAL)
 def test_all_formats_are_written_and_writing_again_changes_nothing(experiment, tmp_path, name):
     paths = write_table(name, *experiment, tmp_path)
     before = [path.read_bytes() for path in paths]
@@ -80,6 +94,7 @@ def test_table4_has_every_setting_on_every_benchmark(evidence):
     cells = evidence.summary.query("method == 'cos' and param == 0.8 and benchmark == 'level_4'")
     assert row["be_mean"] == pytest.approx(cells["be"].mean(), rel=1e-5)
     assert row["accuracy_std"] == pytest.approx(cells["accuracy"].std(), rel=1e-5)
+    assert row["be_expected_mean"] == pytest.approx(cells["be_expected"].mean(), rel=1e-5)
 
 
 def test_table2_averages_a_methods_grid_and_compares_it_with_its_matched_baseline(evidence):

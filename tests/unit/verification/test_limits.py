@@ -30,6 +30,17 @@ def test_lenience_interpolates_where_the_draft_is_below_the_target_and_caps_else
     torch.testing.assert_close(pi, torch.where(Q <= P, mixture, torch.minimum(Q, P / l)), **EXACT)
 
 
+@pytest.mark.parametrize("l", [*FIFTHS, 1.0])
+def test_the_adaptive_interpolation_accepts_as_much_as_the_ceiling(l):  # noqa: E741
+    mixture, ceiling = (get_rule(name, l).acceptance(P, Q) for name in ("adaptive_interpolation", "overshoot_ceiling"))
+    torch.testing.assert_close(mixture, ceiling, **EXACT)
+
+
+@pytest.mark.parametrize("l", FIFTHS)
+def test_cos_is_the_interpolation_of_fixed_strength(l):  # noqa: E741
+    torch.testing.assert_close(get_rule("cos", 1 - l).induced(P, Q), Q + l * (P - Q), **EXACT)
+
+
 @pytest.mark.parametrize("l", [*FIFTHS, 1.0, 1e-6])
 def test_lenience_and_the_overshoot_ceiling_coincide_on_a_chain(l):  # noqa: E741
     equal(get_rule("lenience", l)(P, Q), get_rule("overshoot_ceiling", l)(P, Q))
