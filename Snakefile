@@ -18,7 +18,7 @@ MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 try:
-    PLAN = make_plan(config, SOURCE, check=MAIN)
+    PLAN = make_plan(config, SOURCE, check=MAIN, targets=workflow.dag_settings.targets if workflow.dag_settings else ())
     if MAIN and not workflow.dryrun:
         release_stale_lock()
         PLAN.write()
@@ -63,7 +63,8 @@ onstart:
 
 onsuccess:
     shell("specloss stop")
-    print(f"done: {REPORTS}/index.html", file=sys.stderr)
+    if not workflow.dag_settings.targets:
+        print(f"done: {REPORTS}/index.html", file=sys.stderr)
 
 
 onerror:

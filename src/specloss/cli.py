@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,15 +38,14 @@ def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -
     command = [sys.executable, "-m", "snakemake", *context.args, "--cores", "all", "--rerun-incomplete"]
     command += ["--keep-going", "--scheduler", "greedy", "--quiet", "rules", "progress", "host"]
     command += ["--configfile", str(config)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace")
-    while True:
-        try:
-            for line in process.stderr or ():
-                if not SCHEDULER_CHATTER.match(line):
-                    print(line, end="", file=sys.stderr, flush=True)
-            raise typer.Exit(process.wait())
-        except KeyboardInterrupt:  # it reaches Snakemake too, which then winds its jobs down: wait for that
-            continue
+    # A group of its own: Ctrl-C and `kill` reach it and its jobs once, sent to a terminal or to this process alone
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
+    for line in process.stderr or ():
+        if not SCHEDULER_CHATTER.match(line):
+            print(line, end="", file=sys.stderr, flush=True)
+    raise typer.Exit(abs(process.wait()))
 
 
 @app.command()

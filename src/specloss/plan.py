@@ -7,6 +7,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ class Plan:
     experiment: Experiment
     source: str
     cells: tuple[Cell, ...]
+    targets: frozenset[str] = frozenset()  # files asked for; empty: everything
 
     @property
     def results(self) -> Path:
@@ -58,8 +60,16 @@ class Plan:
 
     @cached_property
     def batches(self) -> dict[str, Batch | None]:
-        """Decode job of each cell id; None for a cell that is whole already."""
-        return plan_batches(list(self.cells), self.results, self.experiment.cluster.cells_per_job)
+        """Decode job of each cell id; None for a cell that is whole already.
+
+        If nothing but some cells' files are asked for, only those cells are in jobs, and in this dictionary.
+        """
+        files = {str(cell.folder(self.results) / GRADED): cell for cell in self.cells}
+        if self.targets and self.targets <= files.keys():
+            cells = [cell for file, cell in files.items() if file in self.targets]
+        else:
+            cells = list(self.cells)
+        return plan_batches(cells, self.results, self.experiment.cluster.cells_per_job)
 
     def graded(self) -> list[str]:
         """The scored file of every cell."""
@@ -79,7 +89,7 @@ class Plan:
         write_text(self.file, json.dumps(self.content, indent=1))
         batches = {batch.id: batch for batch in self.batches.values() if batch}
         write_batches(list(batches.values()), self.results, cluster | decoding)
-        pending = sum(not cell.is_whole(self.results) for cell in self.cells)
+        pending = sum(len(batch.cells) for batch in batches.values())
         if pending:
             write_text(self.folder / "run.json", json.dumps({"pending": pending, "started": time.time()}))
 
@@ -103,7 +113,7 @@ class Plan:
         return list(settings.values())
 
 
-def make_plan(config: Any, source: str, check: bool = True) -> Plan:
+def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[str] = ()) -> Plan:
     """Validate a config's plain values and expand it. ConfigError, in one line, on anything wrong.
 
     `check` also looks at what the config names: models, benchmarks, the results folder, and cells of an earlier run
@@ -111,7 +121,7 @@ def make_plan(config: Any, source: str, check: bool = True) -> Plan:
     """
     experiment = parse_config(config, source)
     try:
-        plan = Plan(experiment, source, tuple(expand(experiment)))
+        plan = Plan(experiment, source, tuple(expand(experiment)), frozenset(targets))
         if check:
             _check_pairs(experiment)
             _check_benchmarks(experiment)

@@ -178,7 +178,7 @@ def test_batch_size_actors_and_company_change_no_token(project, tmp_path):
 
 
 def test_one_cell_is_a_target(tmp_path):
-    project = make_project(tmp_path / "one", cluster={"cells_per_job": 1})
+    project = make_project(tmp_path / "one")
     cell = next(cell for cell in project.plan.cells if cell.method == "lenience")
     project.run(f"results/grid/cells/{cell.id}/graded.parquet")
     assert [path.parent for path in project.finished()] == [project.folder / cell.folder(project.plan.results)]
