@@ -100,13 +100,15 @@ class ChainDecoder:
         rows = min(self.batch_size, len(prompts))
         longest = max(min(len(prompt.ids) + self.max_new_tokens, context) for prompt in prompts)
         time = _round_up(longest + self.gamma + 1)
-        device = self.pair.device
+        self._device = device = self.pair.device
         self._ids = torch.zeros(rows, time, dtype=torch.int64, device=device)
         self._target, self._draft = (
             Forward(model, RaggedCache(model.config.num_hidden_layers, rows, time, device))
             for model in (self.pair.target, self.pair.draft)
         )
         self._slots = torch.arange(time, device=device)
+        self._offsets = torch.arange(-2, self.gamma + 1, device=device)
+        self._visible = torch.zeros(1, dtype=self.pair.target.dtype, device=device)  # a mask's value there
         batch, waiting, clock = _Batch.empty(rows), deque(range(len(prompts))), Clock(device)
         while True:
             free = np.flatnonzero(batch.prompt < 0)
@@ -133,8 +135,8 @@ class ChainDecoder:
         batch.key[rows] = [problem_key(prompts[i].problem) for i in taken]
         batch.sample[rows] = [prompts[i].sample for i in taken]
 
-        at = torch.from_numpy(rows).to(self.pair.device)
-        tokens = torch.from_numpy(ids).to(self.pair.device)
+        at = torch.from_numpy(rows).to(self._device)
+        tokens = torch.from_numpy(ids).to(self._device)
         self._ids[at, : tokens.shape[1]] = tokens
         slots = self._slots[: tokens.shape[1]].expand(len(taken), -1)
         causal = self._mask(slots[:1], tokens.shape[1])  # what lies behind a shorter prompt is overwritten before use
@@ -147,21 +149,22 @@ class ChainDecoder:
         """Let finished rows leave the batch."""
         rows = np.flatnonzero(batch.prompt >= 0)
         batch.keep(rows)
-        at = torch.from_numpy(rows).to(self.pair.device)
+        at = torch.from_numpy(rows).to(self._device)
         self._ids = self._ids[at]
         self._target.cache.keep(at)
         self._draft.cache.keep(at)
 
     def _block(self, batch: _Batch, clock: Clock) -> None:
         """One block of every row: gamma draft forwards, one target forward, verification, bookkeeping."""
-        gamma, device = self.gamma, self.pair.device
+        gamma, device = self.gamma, self._device
         drafted = np.minimum(gamma, batch.limit - batch.length - 1)
         starts = (batch.length - batch.begin).astype(np.uint64)
         host = block_uniforms(self.seed, batch.key, batch.sample, starts, gamma)
-        draft_u, accept_u, next_u = (torch.from_numpy(np.ascontiguousarray(u)).to(device) for u in host)
+        draft_u, accept_u, next_u = (torch.from_numpy(u).to(device) for u in host)
         length, drafted_t = torch.from_numpy(np.stack([batch.length, drafted])).to(device)
         # Queries of this block: the last two known tokens (the draft may lack the one before last), then the drafts.
-        at = (length.unsqueeze(1) + torch.arange(-2, gamma, device=device)).clamp_min_(0)  # [rows, gamma + 2]
+        slots = length.unsqueeze(1) + self._offsets  # [rows, gamma + 3]
+        at = slots[:, :-1].clamp_min(0)  # [rows, gamma + 2]
         visible = min(_round_up(int(batch.length.max()) + gamma), self._ids.shape[1])
         mask = self._mask(at, visible)  # [rows, 1, gamma + 2, visible]
         position = at.clamp_max(self.pair.context - 1)  # only padding lies beyond
@@ -192,9 +195,9 @@ class ChainDecoder:
         if self.recorder is not None:
             self.recorder.add(batch.prompt, batch.step, drafted, drafts, p, q)
         following = draw(verdict.next, next_u)  # [rows]
-        kept = torch.arange(gamma + 1, device=device) < verdict.accepted.unsqueeze(1)
+        kept = self._slots[: gamma + 1] < verdict.accepted.unsqueeze(1)
         emitted = torch.where(kept, torch.cat([drafts, following.unsqueeze(1)], 1), following.unsqueeze(1))
-        self._ids.scatter_(1, length.unsqueeze(1) + torch.arange(gamma + 1, device=device), emitted)
+        self._ids.scatter_(1, slots[:, 2:], emitted)
         values = self._logged(p[:, :-1], q, drafts, verdict).float().cpu().numpy()
         result = torch.cat([verdict.accepted.unsqueeze(1), drafts, emitted], 1).cpu().numpy()
         self._record(batch, drafted, result, values, clock)
@@ -220,7 +223,10 @@ class ChainDecoder:
         gamma = self.gamma
         accepted, drafts, emitted = result[:, 0], result[:, 1 : gamma + 1], result[:, gamma + 1 :]
         count = accepted + 1
-        ends = np.isin(emitted, self.pair.eos_ids) & (np.arange(gamma + 1) < count[:, None])
+        end = _is_in(result[:, 1:], self.pair.eos_ids)
+        drafted_end, emitted_end = end[:, :gamma], end[:, gamma:]
+        place = np.arange(gamma + 1)
+        ends = emitted_end & (place < count[:, None])
         ended = ends.any(1)
         count = np.where(ended, ends.argmax(1) + 1, count)
         position = batch.length - batch.begin
@@ -229,10 +235,10 @@ class ChainDecoder:
         stop = np.where(ended, EOS, np.where(batch.length >= batch.limit, stop, 0))
         active = np.flatnonzero(batch.prompt >= 0)
         scalars = np.stack([batch.prompt, batch.step, position, drafted, np.minimum(accepted, count), stop], 1)[active]
-        emitted = np.where(np.arange(gamma + 1) < count[:, None], emitted, -1)
+        emitted = np.where(place < count[:, None], emitted, -1)
         # a drafted end of sequence cuts the block, kept or not: nothing behind it could ever be emitted
-        dead = np.cumsum(np.isin(drafts, self.pair.eos_ids), 1) - np.isin(drafts, self.pair.eos_ids) > 0
-        dead |= np.arange(gamma) >= drafted[:, None]
+        dead = drafted_end.cumsum(1) > drafted_end
+        dead |= place[:gamma] >= drafted[:, None]
         expected = np.where(dead, 0, values[self.trace.columns.index("survival")]).sum(1)
         self.trace.add(scalars, clock.lap(), expected[active], drafts[active], emitted[active], values[:, active])
         batch.step += 1
@@ -247,9 +253,16 @@ class ChainDecoder:
     def _mask(self, queries: Tensor, visible: int) -> Tensor:
         """Additive mask [rows, 1, queries, visible] from the slots of the queries [rows, queries]."""
         hidden = (self._slots[:visible] > queries.unsqueeze(-1)).unsqueeze(1)
-        mask = torch.zeros(hidden.shape, dtype=self.pair.target.dtype, device=hidden.device)
-        return mask.masked_fill_(hidden, -torch.inf)
+        return self._visible.masked_fill(hidden, -torch.inf)
 
 
 def _round_up(value: int) -> int:
     return -(-value // _SPAN) * _SPAN
+
+
+def _is_in(tokens: NDArray[np.int64], ids: Sequence[int]) -> NDArray[np.bool_]:
+    """`np.isin` for the one or two ids that end a sequence."""
+    found = np.zeros(tokens.shape, bool)
+    for token in ids:
+        found |= tokens == token
+    return found

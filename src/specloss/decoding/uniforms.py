@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
+_WEYL = np.arange(10, dtype=np.uint64)[:, None, None] * np.array([[0x9E3779B9], [0xBB67AE85]], dtype=np.uint64)
 _LOW = np.uint64(0xFFFFFFFF)
 _BITS = np.uint64(32)
 _NEXT = 1 << 16  # purpose bit of the counter's last word; offsets stay below it
@@ -23,12 +23,10 @@ _NEXT = 1 << 16  # purpose bit of the counter's last word; offsets stay below it
 def philox(counter: NDArray[np.uint64], key: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Ten rounds of Philox4x32: `counter` [4, n] and `key` [2, n] of 32-bit words give [4, n] random words."""
     even, odd = counter[0::2], counter[1::2]  # words (0, 2) and (1, 3), each [2, n]
-    for turn in range(10):
+    for round_key in (key + _WEYL) & _LOW:  # [2, n] each
         product = even * _MULTIPLIERS
-        high, low = product >> _BITS, product & _LOW
-        keys = (key + np.array([[turn * _WEYL[0]], [turn * _WEYL[1]]], dtype=np.uint64)) & _LOW
-        even = high[::-1] ^ odd ^ keys
-        odd = low[::-1]
+        even = (product >> _BITS)[::-1] ^ odd ^ round_key
+        odd = (product & _LOW)[::-1]
     return np.stack([even[0], odd[0], even[1], odd[1]])
 
 

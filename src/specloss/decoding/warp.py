@@ -54,6 +54,6 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
 
     `uniform` is float64 in [0, 1); sums are float64, so a token of zero mass is never drawn, at any vocabulary.
     """
-    cumulative = distribution.double().cumsum(-1)  # [..., vocab]
+    cumulative = distribution.cumsum(-1, dtype=torch.float64)  # [..., vocab]
     threshold = uniform.unsqueeze(-1) * cumulative[..., -1:]
     return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
