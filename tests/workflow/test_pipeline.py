@@ -204,3 +204,22 @@ def test_killed_snakemake_leaves_nothing_behind_and_the_next_run_redoes_no_finis
     after = project.finished()
     assert len(after) == 24 and before.items() <= after.items()
     assert not list(project.folder.rglob("*.part"))
+
+
+def test_an_interrupted_run_ends_everything_and_goes_on_later(tmp_path):
+    project = make_project(tmp_path / "interrupted", seeds=[0, 1, 2], cluster={"cells_per_job": 24})
+    project.command()  # writes the config
+    (project.folder / "Snakefile").symlink_to(ROOT / "Snakefile")
+    command = [sys.executable, "-m", "specloss.cli", "run", "grid.yaml", "--until", "score"]
+    process = subprocess.Popen(command, cwd=project.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    while len(project.finished()) < 3 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) != 0
+    deadline = time.monotonic() + 30
+    while project.processes() and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not project.processes()
+    before = project.finished()
+    project.run("--until", "score")
+    assert len(project.finished()) == 24 and before.items() <= project.finished().items()
