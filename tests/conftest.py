@@ -22,7 +22,8 @@ def pair():
 
 @pytest.fixture(scope="session")
 def prompts():
-    """200 prompts of all levels: very different lengths."""
+    """200 prompts of 6 to 189 tokens: problems of all levels, and texts that run several together."""
     from specloss.benchmarks.chain import load
 
-    return [item.prompt for level in (8, 1, 4, 2, 6) for item in load(level=level, problems=40)]
+    problems = [item.prompt for level in (8, 1, 4, 2, 6) for item in load(level=level, problems=38)]
+    return problems + ["".join(problems[i : i + 1 + i % 7]) for i in range(10)]

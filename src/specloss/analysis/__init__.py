@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from specloss.analysis.study import Study
 
 TABLES = ("findings", "table4", "table2", "gaps", "table1", "table6", "coupling", "distortion", "time")
@@ -34,7 +36,7 @@ def tables_for(study: Study) -> tuple[str, ...]:
     return tuple(name for name in TABLES if filled.get(name, True))
 
 
-def summarise(experiment_json: Path, results: Path):
+def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     """Write `summary.parquet` and `problems.parquet` of an experiment; see `specloss.analysis.summary`."""
     from specloss.analysis import summary
 

@@ -51,6 +51,7 @@ class Row:
 
     @property
     def whole(self) -> bool:
+        """Whether nothing of it is missing."""
         return self.status == WHOLE
 
 

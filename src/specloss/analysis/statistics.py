@@ -51,14 +51,17 @@ class Interval:
 
     @property
     def missing(self) -> bool:
+        """Whether a cell that it needs is missing."""
         return bool(np.isnan(self.estimate))
 
     @property
     def above_zero(self) -> bool:
+        """Whether the whole interval is above zero."""
         return self.low > 0
 
     @property
     def below_zero(self) -> bool:
+        """Whether the whole interval is below zero."""
         return self.high < 0
 
 

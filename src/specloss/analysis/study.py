@@ -90,6 +90,7 @@ class Study:
 
     @cached_property
     def seeds(self) -> list[int]:
+        """In ascending order."""
         return sorted({cell.seed for cell in self.cells})
 
     @cached_property
@@ -99,10 +100,12 @@ class Study:
 
     @cached_property
     def pairs(self) -> list[str]:
+        """Names, in the config's order."""
         return list(self.config["pairs"])
 
     @cached_property
     def benchmarks(self) -> list[str]:
+        """Names, in the config's order."""
         return list(self.config["benchmarks"])
 
     @cached_property

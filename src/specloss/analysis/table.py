@@ -35,6 +35,7 @@ class Table:
         return self.shown.to_latex(index=False, escape=True, column_format="l" * self.shown.shape[1])
 
     def csv(self) -> str:
+        """All numbers, to six digits."""
         return self.data.to_csv(index=False)
 
 
@@ -52,19 +53,23 @@ def rounded(rows: list[dict], columns: list[str] | None = None) -> pd.DataFrame:
 
 
 def effect_columns(name: str, effect: Interval | None) -> dict[str, float]:
+    """An effect and the ends of its 95 % interval as three columns; NaN without one."""
     low, middle, high = (effect.low, effect.estimate, effect.high) if effect else (np.nan, np.nan, np.nan)
     return {name: middle, f"{name}_low": low, f"{name}_high": high}
 
 
 def listed(values: list[int]) -> str:
+    """`1, 2, 3`."""
     return ", ".join(map(str, values))
 
 
 def number(value: float, digits: int) -> str:
+    """A number, or that it is missing."""
     return "missing" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def plus_minus(mean: float, std: float, digits: int) -> str:
+    """`76.5 ± 1.5`, over seeds; from 100 up without decimals."""
     digits = 0 if abs(mean) >= 100 else digits
     text = number(mean, digits)
     return text if np.isnan(std) or np.isnan(mean) else f"{text} ± {number(std, digits)}"
@@ -83,4 +88,5 @@ def interval_text(value: Interval, digits: int, sign: str = "") -> str:
 
 
 def missing_text(there: int, expected: int) -> str:
+    """What stands for a mean of which cells are missing."""
     return f"missing ({there}/{expected} seeds)"

@@ -45,6 +45,7 @@ class Problem:
 
     @property
     def prompt(self) -> str:
+        """As the model gets it: `37+03*07-20?`."""
         return f"{self.start:02d}" + "".join(f"{operator}{operand:02d}" for operator, operand in self.operations) + "?"
 
     @property
@@ -57,6 +58,7 @@ class Problem:
 
     @property
     def answer(self) -> str:
+        """The last value, two digits."""
         return f"{self.values[-1]:02d}"
 
 

@@ -34,6 +34,7 @@ class Interval:
         return above and (value < self.high if self.open_high else value <= self.high)
 
     def describe(self, name: str) -> str:
+        """The interval around `name`: `0 < l <= 1`."""
         low = f"{self.low:g} {'<' if self.open_low else '<='} {name}"
         return low if self.high == float("inf") else f"{low} {'<' if self.open_high else '<='} {self.high:g}"
 
@@ -46,6 +47,7 @@ class Option:
     valid: tuple[str, ...] | Interval
 
     def describe(self, name: str) -> str:
+        """What may stand for `name`: its interval, or its words."""
         return self.valid.describe(name) if isinstance(self.valid, Interval) else f"{name} {' | '.join(self.valid)}"
 
 
@@ -226,6 +228,7 @@ class Rule:
 
 
 def check_block(p: Tensor, q: Tensor) -> None:
+    """ValueError unless `p` is [batch, gamma + 1, vocab] and `q` [batch, gamma, vocab]."""
     if p.ndim != 3 or q.ndim != 3 or p.shape != (q.shape[0], q.shape[1] + 1, q.shape[2]):
         shapes = f"got {list(p.shape)} and {list(q.shape)}"
         raise ValueError(f"verify needs p [batch, gamma + 1, vocab] and q [batch, gamma, vocab], {shapes}")
