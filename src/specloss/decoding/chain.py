@@ -85,15 +85,11 @@ class ChainDecoder:
     def run(self, prompts: Sequence[Prompt]) -> None:
         """Decode all prompts into `outputs` and `stops` (codes of `trace.STOPS`), a place for each prompt in order.
 
-        ValueError names a prompt that is empty or does not fit the models' context.
+        ValueError names a prompt that is empty, does not fit the models' context, or has ids that they do not share.
         """
-        context = self.pair.context
         for prompt in prompts:
-            if not 0 < len(prompt.ids) < context:
-                raise ValueError(
-                    f"prompt {prompt.problem!r} has {len(prompt.ids)} tokens; it must have between 1 and "
-                    f"{context - 1}, one less than the models' context"
-                )
+            self._check(prompt)
+        context = self.pair.context
         self.outputs, self.stops = [[] for _ in prompts], [0 for _ in prompts]
         if not prompts:
             return
@@ -119,6 +115,19 @@ class ChainDecoder:
             elif not waiting and len(free) * 4 >= len(batch.prompt):
                 self._compact(batch)
             self._block(batch, clock)
+
+    def _check(self, prompt: Prompt) -> None:
+        name = prompt.problem if len(prompt.problem) < 60 else f"number {prompt.index}"
+        if not 0 < len(prompt.ids) < self.pair.context:
+            raise ValueError(
+                f"prompt {name!r} has {len(prompt.ids)} tokens; it must have between 1 and {self.pair.context - 1}, "
+                "one less than the models' context"
+            )
+        for token in (min(prompt.ids), max(prompt.ids)):
+            if not 0 <= token < self.pair.vocab:
+                raise ValueError(
+                    f"prompt {name!r} has token id {token}; the models share ids 0 to {self.pair.vocab - 1}"
+                )
 
     def _admit(
         self, batch: _Batch, free: NDArray, waiting: deque[int], prompts: Sequence[Prompt], clock: Clock

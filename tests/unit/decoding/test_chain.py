@@ -108,6 +108,12 @@ def test_a_prompt_that_does_not_fit_is_named_before_any_work(pair):
         decode(pair, [[]])
 
 
+@pytest.mark.parametrize("token", [-1, 10**6])
+def test_a_token_id_that_the_models_do_not_share_is_named(pair, token):
+    with pytest.raises(ValueError, match=f"has token id {token}; the models share ids 0 to {pair.vocab - 1}"):
+        decode(pair, [[5, token]])
+
+
 def test_no_prompts_give_an_empty_result(pair):
     decoded = decode(pair, [])
     assert decoded.texts == [] and decoded.steps.num_rows == 0 and decoded.steps.schema.equals(STEPS)
