@@ -9,6 +9,7 @@ from torch.nn.functional import silu
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config
 
 VOCAB, DRAFT_VOCAB, WIDTH, INNER, HEADS, KV_HEADS = 40, 24, 32, 48, 4, 2
+torch.set_num_threads(1)  # tests share two cores
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
