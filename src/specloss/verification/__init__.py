@@ -6,16 +6,26 @@
 from specloss.verification.distortion import KEYS, KEYS_OF_P_AND_Q, distortion
 from specloss.verification.registry import RULES, get_rule, matched_rule, valid_options
 from specloss.verification.rule import Rule, RuleSpec, Verdict
+from specloss.verification.tree_rule import TreeRule, TreeVerdict
+from specloss.verification.tree_rules import TREE_FORMS, get_tree_rule, matched_tree_rule, valid_tree_options
+from specloss.verification.trees import Tree
 
 __all__ = [
     "KEYS",
     "KEYS_OF_P_AND_Q",
     "RULES",
+    "TREE_FORMS",
     "Rule",
     "RuleSpec",
+    "Tree",
+    "TreeRule",
+    "TreeVerdict",
     "Verdict",
     "distortion",
     "get_rule",
+    "get_tree_rule",
     "matched_rule",
+    "matched_tree_rule",
     "valid_options",
+    "valid_tree_options",
 ]

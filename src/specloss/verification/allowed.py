@@ -15,6 +15,12 @@ def min_p_set(p: Tensor, p_base: float) -> Tensor:
     return p >= p_base * p.amax(-1, keepdim=True)
 
 
+def eta_of(entropy: Tensor, peak: Tensor, epsilon: float, delta: float | None = None) -> Tensor:
+    """The threshold of `eta_threshold` [...] from a distribution's entropy in nats [...] and its peak `max p` [...]."""
+    delta = math.sqrt(epsilon) if delta is None else delta
+    return torch.minimum((delta * torch.exp(-entropy)).clamp_max(epsilon), peak)
+
+
 def eta_threshold(p: Tensor, epsilon: float, delta: float | None = None) -> Tensor:
     """`eta = min(epsilon, delta * exp(-H(p)))` [..., 1] with H in nats and `delta = sqrt(epsilon)` by default.
 
@@ -22,9 +28,7 @@ def eta_threshold(p: Tensor, epsilon: float, delta: float | None = None) -> Tens
     (Cai et al. 2024, section 2.3.1). Never above `max p`, so the mode is always allowed: for `delta <= 1` that is
     already so (`max p >= exp(-H)`), except for rounding on flat distributions.
     """
-    delta = math.sqrt(epsilon) if delta is None else delta
-    eta = (delta * torch.exp(-entropy(p))).clamp_max(epsilon).unsqueeze(-1)
-    return torch.minimum(eta, p.amax(-1, keepdim=True))
+    return eta_of(entropy(p), p.amax(-1), epsilon, delta).unsqueeze(-1)
 
 
 def eta_set(p: Tensor, epsilon: float, delta: float | None = None) -> Tensor:

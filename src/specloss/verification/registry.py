@@ -102,12 +102,8 @@ def valid_options(name: str) -> dict[str, Option]:
     return {**spec.options, **({} if spec.build else {"coupling": COUPLING})}
 
 
-def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
-    """The rule `name` with its parameter and options bound and checked.
-
-    Raises ValueError, in one line, for an unknown name, a parameter that is missing, superfluous or out of range,
-    and an unknown or invalid option; the line says what is valid.
-    """
+def look_up(name: str, param: float | None = None) -> RuleSpec:
+    """The registry's line for `name`, once `param` is known to fit it; raises as `get_rule` does."""
     if name not in RULES:
         near = get_close_matches(str(name), RULES, n=1, cutoff=0.3)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -118,7 +114,17 @@ def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
     if spec.param is not None and param not in spec.valid:
         problem = "is missing" if param is None else f"is out of range: {param!r}"
         raise ValueError(f"{name}: parameter {spec.param} {problem}; valid: {spec.valid.describe(spec.param)}")
-    bound = _bind_options(name, options)
+    return spec
+
+
+def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
+    """The rule `name` with its parameter and options bound and checked.
+
+    Raises ValueError, in one line, for an unknown name, a parameter that is missing, superfluous or out of range,
+    and an unknown or invalid option; the line says what is valid.
+    """
+    spec = look_up(name, param)
+    bound = bind_options(name, valid_options(name), options)
     return (spec.build or Rule)(name, spec, None if param is None else float(param), bound)
 
 
@@ -130,8 +136,8 @@ def matched_rule(rule: Rule) -> Rule | None:
     return get_rule(rule.matched_baseline, param, **{key: rule.options[key] for key in rule.baseline_options})
 
 
-def _bind_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    known = valid_options(name)
+def bind_options(name: str, known: Mapping[str, Option], options: Mapping[str, Any]) -> dict[str, Any]:
+    """All of the `known` options, those in `options` checked and the rest at their defaults; raises as `get_rule`."""
     listing = "; ".join(option.describe(key) for key, option in known.items()) or "none"
     for key, value in options.items():
         if key not in known:

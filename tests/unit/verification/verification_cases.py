@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import product
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specloss.verification import RULES, Rule, get_rule, valid_options
-from specloss.verification.rule import Interval
+from specloss.verification.rule import Interval, Option
 
 TOKEN_RULES = [name for name, spec in RULES.items() if spec.build is None]
 LOSSLESS_FOR_THEIR_TARGET = [name for name, spec in RULES.items() if spec.exact]
@@ -25,26 +26,28 @@ def params(name: str) -> list[float | None]:
     return [*spec.grid, low, high]
 
 
-def option_sets(name: str) -> list[dict[str, Any]]:
-    """Every combination of a rule's options; of an option that is a number, the default and two others."""
+def option_sets(known: Mapping[str, Option]) -> list[dict[str, Any]]:
+    """Every combination of the options of a rule; of an option that is a number, the default and two others."""
     choices = [
         [option.default, option.valid.high, (option.valid.low + option.valid.high) / 4]
         if isinstance(option.valid, Interval)
         else option.valid
-        for option in valid_options(name).values()
+        for option in known.values()
     ]
-    return [dict(zip(valid_options(name), values, strict=True)) for values in product(*choices)]
+    return [dict(zip(known, values, strict=True)) for values in product(*choices)]
 
 
 def settings(name: str) -> list[Rule]:
     """Every parameter with every combination of options."""
-    return [get_rule(name, param, **options) for param in params(name) for options in option_sets(name)]
+    return [get_rule(name, param, **options) for param in params(name) for options in option_sets(valid_options(name))]
 
 
 def few_settings(name: str) -> list[Rule]:
     """Every combination of options, each with one value of the grid in turn, and every value with the defaults."""
     grid = RULES[name].grid
-    rules = [get_rule(name, grid[i % len(grid)], **options) for i, options in enumerate(option_sets(name))]
+    rules = [
+        get_rule(name, grid[i % len(grid)], **options) for i, options in enumerate(option_sets(valid_options(name)))
+    ]
     return rules + [get_rule(name, param) for param in grid[1:]]
 
 
