@@ -80,7 +80,7 @@ def norm(mass: list[float]) -> list[float]:
 def written_out(
     rule: TreeRule, p: list[float], children: list[int], q: list[float]
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """One node, one sibling after the other: `(pi, accept, mass, threshold)`, pi [vocab] and the others [children tried]."""
+    """One node, sibling by sibling: `(pi, accept, mass, threshold)`, pi [vocab] and the others [children tried]."""
     name, value, o = rule.name, rule.param, rule.options
 
     def eta(of: list[float]) -> float:
