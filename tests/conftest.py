@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-ROOT = Path(__file__).parent.parent
-DEMO = ROOT / "src/specloss/models/demo"
+from places import DEMO
 
 
 @pytest.fixture(scope="session")

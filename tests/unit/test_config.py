@@ -9,7 +9,7 @@ import sys
 
 import pytest
 import yaml
-from conftest import DEMO, ROOT
+from places import DEMO, ROOT
 
 from specloss import cli
 from specloss.config import ConfigError, Experiment, expand, parse_config

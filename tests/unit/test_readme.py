@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from conftest import ROOT
+from places import ROOT
 
 from specloss.cli import app
 

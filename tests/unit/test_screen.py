@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from places import DEMO, ROOT
 from typer.testing import CliRunner
 
 from specloss.cells import Cell
@@ -26,7 +27,6 @@ from specloss.screen.output import gates, read_screen, write_screen
 from specloss.screen.places import chosen_places, parse_top_k, read_plan, trace_path, tracing_cell
 from specloss.screen.recording import TraceFile, record, write_trace
 from specloss.verification import RULES, distortion, get_rule
-from tests.conftest import DEMO, ROOT
 
 PROBLEMS = 12
 FULL = 8  # a block of the demo's gamma

@@ -16,7 +16,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from conftest import DEMO, ROOT
+from places import DEMO, ROOT
 
 from specloss.plan import Plan, make_plan
 
