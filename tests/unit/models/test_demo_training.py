@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from places import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from specloss.benchmarks import chain
@@ -17,7 +18,7 @@ TINY_MODEL = dict(
     layers=1, width=16, feedforward=16, heads=2, steps=3, batch_tokens=256, learning_rate=1e-3, word_skew=0.5
 )
 TINY = dict(seed=0, threads=1, target=TINY_MODEL, draft=TINY_MODEL | dict(steps=2))
-SHIPPED_CONFIG = Path(__file__).parents[2] / "config" / "train_demo.yaml"
+SHIPPED_CONFIG = ROOT / "config/train_demo.yaml"
 SHIPPED_PAIR = Path(demo_training.__file__).parent / "demo"
 
 
