@@ -233,13 +233,18 @@ class _Run:
 
 @contextmanager
 def _ending_on_signals() -> Iterator[None]:
-    """SIGTERM ends the job as an exception does, so that its tasks are cancelled and temporary files go."""
+    """SIGTERM and SIGINT end the job as an exception does, so that its tasks are cancelled and temporary files go.
+
+    SIGINT too: what a shell starts in the background ignores it, and Python then leaves it so.
+    """
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    handlers = {signal.SIGTERM: end, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
