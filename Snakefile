@@ -18,7 +18,8 @@ MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 try:
-    PLAN = make_plan(config, SOURCE, check=MAIN, targets=workflow.dag_settings.targets if workflow.dag_settings else ())
+    # Snakemake knows its targets only after it has read this file
+    PLAN = make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:])
     if MAIN and not workflow.dryrun:
         release_stale_lock()
         PLAN.write()

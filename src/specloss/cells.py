@@ -26,7 +26,7 @@ STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "grad
 
 def format_param(param: float | None) -> str:
     """The parameter as it stands in paths and tables: `0.4`, or `none` for a rule that takes none."""
-    return "none" if param is None else f"{param:g}"
+    return "none" if param is None else repr(float(param)).removesuffix(".0")
 
 
 def parse_param(text: str) -> float | None:
@@ -62,13 +62,17 @@ class Cell:
     @property
     def label(self) -> str:
         """Short name for logs: `demo/chain_l4/lenience(0.4)/seed 0`."""
-        param = "" if self.param is None else f"({self.param:g})"
+        param = "" if self.param is None else f"({format_param(self.param)})"
         return f"{self.pair}/{self.benchmark}/{self.method}{param}/seed {self.seed}"
 
     @cached_property
     def key(self) -> str:
         """Config hash: the same key means the same tokens on the same device type."""
-        return config_hash({"param": self.param, "seed": self.seed, **self.settings})
+        return config_hash(self._determines)
+
+    @property
+    def _determines(self) -> dict[str, Any]:
+        return {"param": self.param, "seed": self.seed, **self.settings}
 
     def folder(self, results: Path) -> Path:
         """The cell's folder below the results folder."""
@@ -81,10 +85,14 @@ class Cell:
 
     def stale_reason(self, results: Path) -> str | None:
         """Why the finished cell on disk is not this cell: the first setting that differs; None if it is the same."""
-        meta = json.loads((self.folder(results) / META).read_text())
-        if meta["key"] == self.key:
-            return None
-        return _first_difference(meta["cell"]["settings"], json.loads(json.dumps(self.settings)), "")
+        try:
+            meta = json.loads((self.folder(results) / META).read_text())
+            if meta["key"] == self.key:
+                return None
+            was = Cell.from_dict(meta["cell"])._determines
+        except (ValueError, KeyError, TypeError):
+            return f"{META} cannot be read"
+        return _first_difference(was, json.loads(json.dumps(self._determines)), "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -133,6 +141,8 @@ def plan_batches(cells: list[Cell], results: Path, cells_per_job: int) -> dict[s
     A finished batch keeps its whole cells for good, so that a later run sees the same job graph and does nothing. All
     other cells are cut anew, per pair, into batches of `cells_per_job`.
     """
+    if not cells:
+        return {}
     done: dict[str, Batch] = {}
     whole = {cell.id for cell in cells if cell.is_whole(results)}
     folder = batch_folder(results, cells[0].experiment)

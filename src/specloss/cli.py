@@ -28,18 +28,25 @@ TopK = Annotated[str | None, typer.Option(help="tokens recorded at each position
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
-    from specloss.config import ConfigError
+    from specloss.cluster.processes import die_with_parent
+    from specloss.config import ConfigError, read_config
 
     if not Path("Snakefile").exists():
         raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
-    if not config.exists():
-        raise ConfigError(f"{config}: no such config file")
+    read_config(config)
     # targets first: several of Snakemake's options take any number of values
     command = [sys.executable, "-m", "snakemake", *context.args, "--cores", "all", "--rerun-incomplete"]
     command += ["--keep-going", "--scheduler", "greedy", "--quiet", "rules", "progress", "host"]
     command += ["--configfile", str(config)]
     # A group of its own: Ctrl-C and `kill` reach it and its jobs once, sent to a terminal or to this process alone
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", start_new_session=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        preexec_fn=die_with_parent,
+    )
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
     for line in process.stderr or ():
@@ -77,9 +84,13 @@ def summarise(
     experiment: ExperimentFile, results: Annotated[Path, typer.Option(help="results folder")] = Path("results")
 ) -> None:
     """Aggregate all cells into summary.parquet; cells that are missing are listed as missing."""
+    from specloss.analysis.completeness import WHOLE
     from specloss.analysis.summary import summarise as summarise_cells
 
-    summarise_cells(experiment, results)
+    summary = summarise_cells(experiment, results)
+    for cell in summary[summary["status"] != WHOLE].itertuples():
+        name = f"{cell.pair}/{cell.benchmark}/{cell.method}({cell.param})/seed {cell.seed}"
+        print(f"missing: {name}: {cell.status}", file=sys.stderr)
 
 
 @app.command()

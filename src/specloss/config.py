@@ -6,6 +6,7 @@ Every key of `config/*.yaml` is a field here, with its meaning as the field's de
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
@@ -22,9 +23,9 @@ class ConfigError(ValueError):
 
 
 class Model(BaseModel):
-    """Base of all sections: no unknown keys, nothing silently converted."""
+    """Base of all sections: no unknown keys, no infinities."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 M = TypeVar("M", bound=Model)
@@ -39,7 +40,9 @@ class Pair(Model):
     target_revision: str | None = Field(None, description="commit or tag of the target on the hub")
     draft_revision: str | None = Field(None, description="commit or tag of the draft on the hub")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and forwards")
-    device: str = Field("auto", description="auto (a GPU if there is one), cpu, cuda, or a transformers device map")
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced|balanced_low_0|sequential)$")] = Field(
+        "auto", description="auto (a GPU if there is one), cpu, cuda, cuda:N, or a device map of transformers"
+    )
     attention: str = Field("sdpa", description="attention implementation of transformers; must take a 4-D mask")
     trust_remote_code: bool = Field(False, description="run code that comes with a checkpoint")
 
@@ -64,7 +67,7 @@ class Decoding(Model):
     """How every cell is decoded."""
 
     gamma: Annotated[int, Field(ge=1, le=64)] = Field(description="drafted tokens per block")
-    temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy")
+    temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy, else >= 0.001")
     top_k: Annotated[int, Field(ge=0)] = Field(0, description="of both models; 0 keeps all")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="of both models; 1 keeps all")
     batch_size: Annotated[int, Field(ge=1)] = Field(32, description="rows decoded together; never changes a token")
@@ -107,6 +110,10 @@ class Tracking(Model):
     uri: str | None = Field(None, description="tracking server or store; none: MLFLOW_TRACKING_URI, else a SQLite file")
 
 
+# braces are Snakemake's wildcards
+Folder = Annotated[str, Field(pattern=r"^[^{}\n]+$")]
+
+
 class Experiment(Model):
     """One experiment: the whole config file."""
 
@@ -121,8 +128,8 @@ class Experiment(Model):
     cluster: Cluster = Cluster()
     screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
     mlflow: Tracking = Tracking()
-    results: str = Field("results", description="folder for the outputs")
-    reports: str = Field("reports", description="folder for tables, figures and the report")
+    results: Folder = Field("results", description="folder for the outputs")
+    reports: Folder = Field("reports", description="folder for tables, figures and the report")
 
     @field_validator("pairs", "benchmarks", "methods")
     @classmethod
@@ -137,8 +144,8 @@ class Experiment(Model):
     def _seeds_differ(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds):
             raise ValueError(f"{seeds} names a seed twice")
-        if min(seeds) < 0:
-            raise ValueError(f"{min(seeds)} is negative; seeds are 0 or more")
+        if not (min(seeds) >= 0 and max(seeds) < 2**48):
+            raise ValueError("seeds are from 0 to 2^48 - 1")
         return seeds
 
 
@@ -154,6 +161,8 @@ def read_yaml(path: Path | str) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such config file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except yaml.YAMLError as error:
@@ -244,11 +253,15 @@ Setting = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, o
 
 def _method_settings(experiment: Experiment) -> list[Setting]:
     """Every setting, baselines included. ConfigError names the method."""
-    from specloss.verification import get_rule
+    from specloss.verification import RULES, get_rule
 
     settings: dict[tuple[str, float | None], Setting] = {}
     for label, method in experiment.methods.items():
         name = method.rule or label
+        if label in RULES and name != label:
+            raise ConfigError(
+                f"methods.{label}: {label} is the name of a rule, but this is {name}; choose another label"
+            )
         for param in method.params or [None]:
             try:
                 get_rule(name, param, **method.options)
@@ -256,7 +269,11 @@ def _method_settings(experiment: Experiment) -> list[Setting]:
                 raise ConfigError(f"methods.{label}: {error}") from None
             chain: Setting | None = (label, name, param, method.options)
             while chain is not None:
-                settings.setdefault((chain[0], chain[2]), chain)
+                if settings.setdefault((chain[0], chain[2]), chain) != chain:
+                    raise ConfigError(
+                        f"methods.{label}: needs {chain[0]} with options {chain[3]}, but methods has it with others; "
+                        "give that one another label"
+                    )
                 chain = matched_setting(*chain)
     order = list(dict.fromkeys(["standard_sd", *(label for label, _ in settings)]))
     return sorted(settings.values(), key=lambda s: (order.index(s[0]), s[2] or 0.0))

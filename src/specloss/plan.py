@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import json
 import os
 import tempfile
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ class Plan:
     experiment: Experiment
     source: str
     cells: tuple[Cell, ...]
-    targets: frozenset[str] = frozenset()  # files asked for; empty: everything
+    targets: frozenset[str] = frozenset()  # files of single cells that are asked for
 
     @property
     def results(self) -> Path:
@@ -62,18 +63,19 @@ class Plan:
     def batches(self) -> dict[str, Batch | None]:
         """Decode job of each cell id; None for a cell that is whole already.
 
-        If nothing but some cells' files are asked for, only those cells are in jobs, and in this dictionary.
+        Cells that are asked for by their files are in jobs of their own, so that no other is decoded with them.
         """
-        files = {str(cell.folder(self.results) / GRADED): cell for cell in self.cells}
-        if self.targets and self.targets <= files.keys():
-            cells = [cell for file, cell in files.items() if file in self.targets]
-        else:
-            cells = list(self.cells)
-        return plan_batches(cells, self.results, self.experiment.cluster.cells_per_job)
+        size = self.experiment.cluster.cells_per_job
+        asked = [cell for cell in self.cells if self._file(cell) in self.targets]
+        rest = [cell for cell in self.cells if self._file(cell) not in self.targets]
+        return plan_batches(asked, self.results, size) | plan_batches(rest, self.results, size)
+
+    def _file(self, cell: Cell) -> str:
+        return str(cell.folder(self.results) / GRADED)
 
     def graded(self) -> list[str]:
         """The scored file of every cell."""
-        return [str(cell.folder(self.results) / GRADED) for cell in self.cells]
+        return [self._file(cell) for cell in self.cells]
 
     def batch_marks(self, cell_id: str) -> list[str]:
         """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
@@ -89,7 +91,12 @@ class Plan:
         write_text(self.file, json.dumps(self.content, indent=1))
         batches = {batch.id: batch for batch in self.batches.values() if batch}
         write_batches(list(batches.values()), self.results, cluster | decoding)
-        pending = sum(len(batch.cells) for batch in batches.values())
+        pending = sum(
+            not cell.is_whole(self.results) and (not self.targets or self._file(cell) in self.targets)
+            for cell in self.cells
+        )
+        if (self.folder / "summary.parquet").exists() and not all(map(os.path.exists, self.graded())):
+            self.file.touch()  # a missing cell does not move Snakemake to make the summary again, a newer input does
         if pending:
             write_text(self.folder / "run.json", json.dumps({"pending": pending, "started": time.time()}))
 
@@ -117,11 +124,17 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
     """Validate a config's plain values and expand it. ConfigError, in one line, on anything wrong.
 
     `check` also looks at what the config names: models, benchmarks, the results folder, and cells of an earlier run
-    that were made with other settings.
+    that were made with other settings. Among `targets`, the files of single cells are decoded by themselves.
     """
     experiment = parse_config(config, source)
     try:
-        plan = Plan(experiment, source, tuple(expand(experiment)), frozenset(targets))
+        plan = Plan(experiment, source, tuple(expand(experiment)))
+        files = set(plan.graded())
+        for target in targets:
+            if target.startswith(f"{plan.folder}/cells/") and target not in files:
+                near = difflib.get_close_matches(target, files, n=1, cutoff=0)
+                raise ConfigError(f"no cell has the file {target}; the nearest is {near[0]}")
+        plan = replace(plan, targets=files.intersection(targets))
         if check:
             _check_pairs(experiment)
             _check_benchmarks(experiment)
@@ -176,8 +189,8 @@ def _check_finished(plan: Plan) -> None:
             continue
         if reason := cell.stale_reason(plan.results):
             raise ConfigError(
-                f"{cell.folder(plan.results)} was made with other settings ({reason}); give the experiment another "
-                f"name, or remove {plan.folder}"
+                f"{cell.folder(plan.results)} is not of this config ({reason}); give the experiment another name, or "
+                f"remove that folder to decode the cell again, or {plan.folder} to begin anew"
             )
 
 

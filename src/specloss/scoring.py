@@ -28,7 +28,15 @@ def score_cell(folder: Path) -> None:
     cell = Cell.from_dict(json.loads((folder / META).read_text())["cell"])
     grade = get_benchmark(cell.settings["benchmark"]["task"]).grade
     columns = ["problem", "index", "sample", "text", "reference"]
-    rows = pq.read_table(folder / GENERATIONS, columns=columns, partitioning=None)
+    try:
+        # not read_table: it imports pandas, for every cell again
+        generations = pq.ParquetFile(folder / GENERATIONS)
+        rows = generations.read(columns)
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())
+        raise NotDecoded(
+            f"{folder / GENERATIONS} cannot be read ({reason}); remove {folder} to decode it again"
+        ) from None
     grades = [grade(row["text"], row["reference"]) for row in rows.to_pylist()]
     graded = pa.table(
         {
@@ -41,6 +49,6 @@ def score_cell(folder: Path) -> None:
         },
         schema=SCHEMA,
     )
-    metadata = pq.read_schema(folder / GENERATIONS).metadata
+    metadata = generations.schema_arrow.metadata
     with replacing(folder / GRADED) as part:
         pq.write_table(graded.replace_schema_metadata(metadata), part, compression="zstd")

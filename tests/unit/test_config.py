@@ -62,6 +62,19 @@ def change(path, value):
         (change("decoding", {}), ["'decoding.gamma' is missing"]),
         (change("seeds", [0, 0]), ["seeds", "names a seed twice"]),
         (change("seeds", []), ["seeds"]),
+        (change("seeds", [2**48]), ["seeds", "2^48 - 1"]),
+        (change("results", "a{b}"), ["results", "a{b}"]),
+        (change("results", ""), ["results"]),
+        (change("decoding.temperature", float("inf")), ["decoding.temperature", "inf"]),
+        (change("pairs.demo.device", "gpu0"), ["pairs.demo.device", "gpu0"]),
+        (
+            change("methods.min_p_sampling", {"rule": "eta_sampling", "params": [0.1]}),
+            ["min_p_sampling", "another label"],
+        ),
+        (
+            change("methods.eta_sampling.options", {"delta": 0.5}),
+            ["methods.typical_acceptance", "eta_sampling", "another label"],
+        ),
         (change("name", "a/b"), ["name", "a/b"]),
         (change("pairs.demo.target", "no/such/folder"), ["pairs.demo", "no/such/folder", "no such model folder"]),
         (change("benchmarks.chain_l2.task", "chian"), ["benchmarks.chain_l2", "'chian'", "chain"]),
@@ -87,6 +100,22 @@ def test_a_model_folder_without_a_tokenizer_is_refused(config, tmp_path):
     config["pairs"]["demo"]["draft"] = str(folder)
     message = refused(config)
     assert "pairs.demo" in message and str(folder) in message and "no tokenizer" in message
+
+
+@pytest.mark.parametrize("file, words", [("tokenizer.json", "is no tokenizer"), ("model.safetensors", "no weights")])
+def test_a_broken_model_folder_is_refused(config, tmp_path, file, words):
+    folder = shutil.copytree(DEMO / "draft", tmp_path / "draft")
+    (folder / file).unlink()
+    if file == "tokenizer.json":
+        (folder / file).write_text("{")
+    config["pairs"]["demo"]["draft"] = str(folder)
+    assert words in refused(config)
+
+
+def test_parameters_that_differ_in_the_last_digit_are_different_cells(config):
+    config["methods"] = {"lenience": {"params": [0.4, 0.4000000000000001, 1]}}
+    ids = [cell.id for cell in make_plan(config, "my.yaml").cells if cell.method == "lenience" and cell.seed == 0]
+    assert len(set(ids)) == 12 and any("param=1/" in name for name in ids)
 
 
 def test_different_tokenizers_are_refused(config, tmp_path):
@@ -116,6 +145,9 @@ def test_finished_cells_of_other_settings_are_neither_reused_nor_overwritten(con
         (folder / name).write_bytes(b"")
     (folder / "cell.json").write_text(json.dumps({"key": cell.key, "cell": cell.to_dict()}))
     assert make_plan(config, "my.yaml").batches[cell.id] is None  # the same settings: whole
+    (folder / "cell.json").write_text('{"key": ')
+    assert "cell.json cannot be read" in refused(config)
+    (folder / "cell.json").write_text(json.dumps({"key": cell.key, "cell": cell.to_dict()}))
     config["decoding"]["gamma"] = 5
     message = refused(config)
     assert "decoding.gamma: 8 -> 5" in message and "give the experiment another name" in message
@@ -157,6 +189,16 @@ def test_a_gate_brings_its_truncation_baseline_and_standard_sd(config):
     assert matched["spec_cascade"] == ["min_p_sampling", 0.3]
     assert matched["soft"] == ["eta_sampling-soft", 0.1]
     assert matched["eta_sampling-soft"] == ["standard_sd", None] and matched["standard_sd"] is None
+
+
+def test_cells_that_are_asked_for_are_in_jobs_of_their_own(config, tmp_path):
+    files = make_plan(config, "my.yaml").graded()
+    plan = make_plan(config, "my.yaml", targets=["--cores", "2", files[7]])
+    batch = plan.batches[plan.cells[7].id]
+    assert [cell.id for cell in batch.cells] == [plan.cells[7].id]
+    assert all(plan.batches[cell.id] is not None for cell in plan.cells)
+    with pytest.raises(ConfigError, match=r"no cell has the file .*the nearest is .*method=lenience"):
+        make_plan(config, "my.yaml", targets=[files[-20].replace(plan.cells[-20].method, "lenienc")])
 
 
 def test_batches_are_cut_from_what_is_left(config):

@@ -13,7 +13,7 @@ rule analytic_figure:
     wildcard_constraints:
         name="|".join(ANALYTIC_FIGURES),
     shell:
-        "specloss analytic {wildcards.name} {input} {ANALYTIC}"
+        "specloss analytic {wildcards.name} {input:q} {ANALYTIC:q}"
 
 
 rule analytic:

@@ -6,11 +6,13 @@ rule decode:
         touch(f"{RESULTS}/batches/{{batch}}.done"),
     log:
         f"{RESULTS}/logs/decode/{{batch}}.log",
+    # before any scoring: the models must not wait for it
+    priority: 10
     params:
         batch=f"{RESULTS}/batches/{{batch}}.json",
         results=str(PLAN.results),
     shell:
-        "specloss decode {params.batch} --results {params.results} --log {log}"
+        "specloss decode {params.batch:q} --results {params.results:q} --log {log:q}"
 
 
 rule score:
@@ -21,7 +23,7 @@ rule score:
     params:
         folder=f"{RESULTS}/cells/{{cell}}",
     shell:
-        "specloss score {params.folder}"
+        "specloss score {params.folder:q}"
 
 
 rule summarise:
@@ -34,4 +36,4 @@ rule summarise:
     params:
         results=str(PLAN.results),
     shell:
-        "specloss summarise {EXPERIMENT} --results {params.results}"
+        "specloss summarise {EXPERIMENT:q} --results {params.results:q}"

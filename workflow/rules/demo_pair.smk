@@ -13,4 +13,4 @@ rule train_demo:
     params:
         out=f"{PLAN.results}/train_demo",
     shell:
-        "specloss train-demo {input} {params.out}"
+        "specloss train-demo {input:q} {params.out:q}"

@@ -1,10 +1,12 @@
 """Tables, figures, the report and MLflow: all from the summary."""
 
+import shlex
+
 from specloss.analysis import FIGURES, tables_for
 from specloss.analysis.study import Study
 
 SUMMARY = rules.summarise.output
-OPTIONS = f"--results {PLAN.results}"
+OPTIONS = f"--results {shlex.quote(str(PLAN.results))}"
 
 
 rule table:
@@ -13,7 +15,7 @@ rule table:
     output:
         multiext(f"{REPORTS}/tables/{{name}}", ".csv", ".md", ".tex"),
     shell:
-        "specloss table {wildcards.name} {EXPERIMENT} {REPORTS}/tables {OPTIONS}"
+        "specloss table {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
 
 rule figure:
@@ -22,7 +24,7 @@ rule figure:
     output:
         multiext(f"{REPORTS}/figures/{{name}}", ".svg", ".png", ".csv"),
     shell:
-        "specloss figure {wildcards.name} {EXPERIMENT} {REPORTS}/figures {OPTIONS}"
+        "specloss figure {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/figures {OPTIONS}"
 
 
 rule report:
@@ -33,7 +35,7 @@ rule report:
     output:
         f"{REPORTS}/index.html",
     shell:
-        "specloss report {EXPERIMENT} {REPORTS} {OPTIONS}"
+        "specloss report {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"
 
 
 rule track:
@@ -42,4 +44,4 @@ rule track:
     output:
         touch(f"{RESULTS}/tracked.txt"),
     shell:
-        "specloss track {EXPERIMENT} {REPORTS} {OPTIONS}"
+        "specloss track {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"

@@ -17,7 +17,7 @@ rule trace:
     params:  # a trace is made anew when what determines it changes, not with the rest of the experiment
         traced=lambda wildcards: trace_keys(PLAN, wildcards.pair),
     shell:
-        "specloss trace {EXPERIMENT} --pair {wildcards.pair}"
+        "specloss trace {EXPERIMENT:q} --pair {wildcards.pair:q}"
 
 
 rule screen:
@@ -27,7 +27,7 @@ rule screen:
     output:
         expand(f"{SCREEN}/{{file}}", file=SCREENED),
     shell:
-        "specloss screen {EXPERIMENT} --out {SCREEN} --no-decode --no-compare"
+        "specloss screen {EXPERIMENT:q} --out {SCREEN:q} --no-decode --no-compare"
 
 
 rule screen_report:
@@ -37,4 +37,4 @@ rule screen_report:
     output:
         expand(f"{SCREEN}/{{file}}", file=COMPARISON),
     shell:
-        "specloss screen-report {EXPERIMENT} --out {SCREEN}"
+        "specloss screen-report {EXPERIMENT:q} --out {SCREEN:q}"

@@ -5,7 +5,10 @@ A pid alone is no identity, because pids are used again; with the start time it 
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -46,6 +49,18 @@ def _start_time(pid: int) -> str | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else str(int(process.create_time() * 100))
     except psutil.NoSuchProcess:
         return None
+
+
+def die_with_parent() -> None:
+    """As `preexec_fn`: the new process is killed with -9 when the one that started it goes, however that went.
+
+    Of `ray start` then a reaper ends the processes, workers follow their raylet at once and Ray's agents half a minute
+    later; with TERM it would wait 30 seconds for the node to drain. Snakemake, whose errors nobody reads any more,
+    might otherwise wait for ever; its Ray head ends with it, and the next run releases its lock.
+    """
+    if sys.platform == "linux":
+        set_death_signal = 1
+        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
 
 
 def session_members(leader: str) -> list[psutil.Process]:

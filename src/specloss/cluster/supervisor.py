@@ -8,7 +8,6 @@ the head away from the other clients. `ray stop` is never used: it ends every Ra
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import json
 import os
@@ -24,7 +23,7 @@ from typing import IO
 
 import psutil
 
-from specloss.cluster.processes import end_session, owner_id, process_alive
+from specloss.cluster.processes import die_with_parent, end_session, owner_id, process_alive
 from specloss.files import write_text
 
 RECORD = "head.json"
@@ -114,15 +113,6 @@ def _command(folder: Path, first_port: int) -> list[str]:
     ]
 
 
-def _with_parent() -> None:
-    """Let `ray start` go when this process is killed with -9: its reaper then ends its processes, workers follow their
-    raylet at once and Ray's agents half a minute later. With TERM it would wait 30 seconds for the node to drain.
-    """
-    if sys.platform == "linux":
-        set_death_signal = 1
-        ctypes.CDLL(None).prctl(set_death_signal, signal.SIGKILL)
-
-
 def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
     first_port = free_ports()
     environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
@@ -138,7 +128,7 @@ def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[
         stdout=log,
         stderr=log,
         start_new_session=True,
-        preexec_fn=_with_parent,
+        preexec_fn=die_with_parent,
     )
     return head, first_port
 

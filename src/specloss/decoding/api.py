@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
@@ -55,7 +56,15 @@ def decode(
 
     ValueError, in one line, for settings out of range and for prompts that are empty or do not fit the context.
     """
-    _check_at_least(1, gamma=gamma, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    _check_whole(1, 64, gamma=gamma)
+    _check_whole(1, 2**31, max_new_tokens=max_new_tokens, batch_size=batch_size)
+    _check_whole(0, 2**48 - 1, seed=seed)
+    _check_whole(0, 2**31, top_k=top_k)
+    for name, value in (("temperature", temperature), ("top_p", top_p)):
+        if isinstance(value, bool) or not isinstance(value, Real):
+            raise ValueError(f"{name} must be a number, got {value!r}")
+    if isinstance(prompts, str | bytes):
+        raise ValueError("prompts must be a list of prompts, not one text")
     if trace not in ("full", "light"):
         raise ValueError(f"trace must be 'full' or 'light', got {trace!r}")
     rule = get_rule(method, param, **options)
@@ -63,7 +72,7 @@ def decode(
     seen: Counter[str] = Counter()
     rows = []
     for index, prompt in enumerate(prompts):
-        ids = pair.tokenizer(prompt).input_ids if isinstance(prompt, str) else [int(token) for token in prompt]
+        ids = _token_ids(pair, prompt, index)
         problem = " ".join(map(str, ids))
         rows.append(Prompt(ids, problem, index, seen[problem]))
         seen[problem] += 1
@@ -95,7 +104,16 @@ def decode_prompts(pair: LoadedPair, prompts: Sequence[Prompt], *, trace: str, *
     return Decoded(texts, decoder.outputs, [STOPS[code] for code in decoder.stops], table)
 
 
-def _check_at_least(least: int, **values: int) -> None:
+def _token_ids(pair: LoadedPair, prompt: str | Sequence[int], index: int) -> list[int]:
+    if isinstance(prompt, str):
+        return pair.tokenizer(prompt).input_ids
+    ids = list(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, bytes) else None
+    if ids is None or any(isinstance(token, bool) or not isinstance(token, Integral) for token in ids):
+        raise ValueError(f"prompt number {index} must be a text or a list of whole token ids, got {prompt!r:.60}")
+    return [int(token) for token in ids]
+
+
+def _check_whole(least: int, most: int, **values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= most:
+            raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")

@@ -21,8 +21,9 @@ class Warper:
     top_p: float = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 (greedy) or more, got {self.temperature}")
+        if not (self.temperature == 0 or 1e-3 <= self.temperature < float("inf")):
+            # logits over a smaller one overflow
+            raise ValueError(f"temperature must be 0 (greedy) or at least 0.001, got {self.temperature}")
         if self.top_k < 0:
             raise ValueError(f"top_k must be 0 (keep all) or more, got {self.top_k}")
         if not 0 < self.top_p <= 1:

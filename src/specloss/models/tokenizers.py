@@ -23,6 +23,8 @@ def check_model(model: str) -> Path | None:
         return None
     if not (folder / "config.json").exists():
         raise ModelError(f"{model}: not a model folder, it has no config.json")
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise ModelError(f"{model}: the folder has no weights (model.safetensors)")
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise ModelError(f"{model}: the folder has no tokenizer (tokenizer.json); save one beside the weights")
     return folder
@@ -51,9 +53,16 @@ def check_models(target: str, draft: str) -> None:
     """Check what can be checked of a pair without loading it. ModelError, in one line, names what is wrong."""
     files = [folder and folder / "tokenizer.json" for folder in (check_model(target), check_model(draft))]
     if all(file and file.exists() for file in files):
-        difference = tokenizer_difference(*(Tokenizer.from_file(str(file)) for file in files))
+        difference = tokenizer_difference(*map(_read_tokenizer, files))
         if difference:
             raise ModelError(f"target {target} and draft {draft} have different tokenizers: {difference}")
+
+
+def _read_tokenizer(file: Path) -> Tokenizer:
+    try:
+        return Tokenizer.from_file(str(file))
+    except Exception as error:  # the library raises nothing narrower
+        raise ModelError(f"{file} is no tokenizer: {' '.join(str(error).split())}") from None
 
 
 def tokenizer_difference(target: Tokenizer, draft: Tokenizer) -> str | None:

@@ -122,7 +122,14 @@ def test_no_prompts_give_an_empty_result(pair):
 @pytest.mark.parametrize(
     "bad, words",
     [
-        ({"gamma": 0}, "gamma must be a whole number of at least 1"),
+        ({"gamma": 0}, "gamma must be a whole number from 1 to 64"),
+        ({"gamma": 70000}, "gamma must be a whole number from 1 to 64"),
+        ({"gamma": True}, "gamma must be"),
+        ({"seed": 2**48}, "seed must be a whole number from 0 to"),
+        ({"seed": 0.5}, "seed must be"),
+        ({"top_k": 1.5}, "top_k must be"),
+        ({"temperature": "0.7"}, "temperature must be a number"),
+        ({"temperature": 1e-45}, "temperature must be 0 (greedy) or at least 0.001"),
         ({"max_new_tokens": 0}, "max_new_tokens must be"),
         ({"batch_size": 0}, "batch_size must be"),
         ({"temperature": -0.1}, "temperature must be"),
@@ -137,6 +144,12 @@ def test_bad_settings_are_refused_in_one_line(pair, bad, words):
     with pytest.raises(ValueError) as caught:
         decode(pair, ["1+1?"], **bad)
     assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prompts", ["1+1?", b"1+1?", [None], [[6.7]], [[True]], [b"1"]])
+def test_prompts_that_are_none_are_refused_in_one_line(pair, prompts):
+    with pytest.raises(ValueError, match="prompt"):
+        decode(pair, prompts)
 
 
 def test_a_light_trace_decodes_the_same_tokens_and_leaves_distortion_out(pair, prompts):

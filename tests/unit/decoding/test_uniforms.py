@@ -48,6 +48,7 @@ def test_seed_problem_sample_start_offset_and_purpose_all_change_the_draw():
         uniforms(["a"], [4]),
         uniforms(["a"], [3], seed=1),
         uniforms(["a"], [3], seed=1 << 32),
+        uniforms(["a"], [3], seed=(1 << 48) - 1),
         uniforms(["a"], [3], samples=[1]),
     ]
     drawn = [np.concatenate([part.ravel() for part in parts]) for parts in (base, *others)]
