@@ -320,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--target", default=str(DEMO / "target"), help="the target model")
     parser.add_argument("--draft", default=str(DEMO / "draft"), help="the draft model")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--prompts", type=int, default=64, help="prompts, a quarter from each level")
+    parser.add_argument("--prompts", type=int, default=160, help="prompts, a quarter from each level")
     parser.add_argument("--rounds", type=int, default=3, help="rounds")
     parser.add_argument("--gamma", type=int, default=8, help="drafted tokens per block")
     parser.add_argument(
