@@ -6,7 +6,7 @@ import sys
 from specloss.cluster.head import owner_id
 from specloss.config import ConfigError
 from specloss.plan import describe, make_plan
-from specloss.workflow import release_stale_lock, remember_owner
+from specloss.workflow import claim_folder, remember_owner
 
 if "name" not in config:  # none given by --configfile: the embedded default
 
@@ -21,7 +21,7 @@ try:
     # Snakemake knows its targets only after it has read this file
     PLAN = make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:])
     if MAIN and not workflow.dryrun:
-        release_stale_lock()
+        claim_folder(PLAN.experiment.name)
         PLAN.write()
 except ConfigError as error:
     print(f"specloss: error: {error}", file=sys.stderr)
@@ -59,7 +59,7 @@ rule all:
 
 
 onstart:
-    remember_owner()
+    remember_owner(PLAN.experiment.name)
 
 
 onsuccess:

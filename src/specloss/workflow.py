@@ -1,4 +1,4 @@
-"""What the Snakefile needs of the operating system: whether the run that locked this folder still lives."""
+"""What the Snakefile needs of the operating system: whether the runs that locked this folder still live."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ import os
 from pathlib import Path
 
 from specloss.cluster.head import owner_id, process_alive
+from specloss.config import ConfigError
 from specloss.files import write_text
 
-_OWNER = Path(".snakemake/specloss-owner")
+_OWNERS = Path(".snakemake/specloss")  # a file for each experiment that was run here: its main process
 _LOCKS = Path(".snakemake/locks")
 
 
-def remember_owner() -> None:
-    """Record that this process, the main Snakemake, holds the folder's lock."""
-    write_text(_OWNER, owner_id(os.getpid()))
+def remember_owner(experiment: str) -> None:
+    """Record that this process, the main Snakemake, runs the experiment and holds its lock."""
+    write_text(_OWNERS / experiment, owner_id(os.getpid()))
 
 
-def release_stale_lock() -> None:
-    """Remove Snakemake's lock if the run that took it was killed; Snakemake itself leaves that to its user."""
-    if _OWNER.exists() and not process_alive(_OWNER.read_text()):
-        for lock in _LOCKS.glob("*.lock"):
+def claim_folder(experiment: str) -> None:
+    """ConfigError if a living run has the experiment; else remove the locks of runs that were killed.
+
+    Snakemake itself leaves a dead run's lock to its user.
+    """
+    locks = list(_LOCKS.glob("*.lock"))
+    alive = {path.name: owner for path in _OWNERS.glob("*") if process_alive(owner := path.read_text())}
+    if locks and experiment in alive:
+        pid = alive[experiment].partition(":")[0]
+        raise ConfigError(
+            f"another run of {experiment} (process {pid}) is at work in {Path.cwd()}; wait for it or end it"
+        )
+    if locks and not alive and _OWNERS.exists():
+        for lock in locks:
             lock.unlink(missing_ok=True)

@@ -18,7 +18,9 @@ import pytest
 import yaml
 from places import DEMO, ROOT
 
+from specloss.config import ConfigError
 from specloss.plan import Plan, make_plan
+from specloss.workflow import claim_folder
 
 
 @dataclass
@@ -206,20 +208,28 @@ def test_killed_snakemake_leaves_nothing_behind_and_the_next_run_redoes_no_finis
     assert not list(project.folder.rglob("*.part"))
 
 
-def test_an_interrupted_run_ends_everything_and_goes_on_later(tmp_path):
-    project = make_project(tmp_path / "interrupted", seeds=[0, 1, 2], cluster={"cells_per_job": 24})
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_ended_run_ends_everything_and_goes_on_later(tmp_path, monkeypatch, number):
+    project = make_project(tmp_path / "ended", seeds=[0, 1, 2], cluster={"cells_per_job": 24})
+    for benchmark in project.config["benchmarks"].values():
+        benchmark["options"]["problems"] = 60  # time enough to be ended in the middle
     project.command()  # writes the config
-    (project.folder / "Snakefile").symlink_to(ROOT / "Snakefile")
+    for name in ("Snakefile", "workflow", "config"):
+        (project.folder / name).symlink_to(ROOT / name)
     command = [sys.executable, "-m", "specloss.cli", "run", "grid.yaml", "--until", "score"]
     process = subprocess.Popen(command, cwd=project.folder, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     while len(project.finished()) < 3 and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="another run of grid"):
+        patch.chdir(project.folder)
+        claim_folder("grid")
+    process.send_signal(number)
     assert process.wait(60) != 0
     deadline = time.monotonic() + 30
     while project.processes() and time.monotonic() < deadline:
         time.sleep(0.2)
     assert not project.processes()
     before = project.finished()
+    assert 3 <= len(before) < 24
     project.run("--until", "score")
     assert len(project.finished()) == 24 and before.items() <= project.finished().items()
