@@ -92,7 +92,8 @@ class Cell:
             was = Cell.from_dict(meta["cell"])._determines
         except (ValueError, KeyError, TypeError):
             return f"{META} cannot be read"
-        return _first_difference(was, json.loads(json.dumps(self._determines)), "")
+        difference = _first_difference(was, json.loads(json.dumps(self._determines)), "")
+        return f"decoded with other settings ({difference})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

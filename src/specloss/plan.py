@@ -189,8 +189,8 @@ def _check_finished(plan: Plan) -> None:
             continue
         if reason := cell.stale_reason(plan.results):
             raise ConfigError(
-                f"{cell.folder(plan.results)} is not of this config ({reason}); give the experiment another name, or "
-                f"remove that folder to decode the cell again, or {plan.folder} to begin anew"
+                f"{cell.folder(plan.results)}: {reason}; give the experiment another name, or remove that folder to "
+                f"decode the cell again, or {plan.folder} to begin anew"
             )
 
 

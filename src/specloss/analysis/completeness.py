@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,12 +22,8 @@ def cell_status(cell: Cell, results: Path) -> str:
         return _failure(folder) or ("decoded in part" if _has_files(folder) else "not decoded")
     if not (folder / GRADED).exists():
         return _failure(folder) or "not graded"
-    try:
-        stale = cell.stale_reason(results)
-    except (json.JSONDecodeError, KeyError):
-        return f"{META} cannot be read"
-    if stale is not None:
-        return f"decoded with other settings ({stale})"
+    if stale := cell.stale_reason(results):
+        return stale
     rows = {}
     for name, columns in SCHEMAS.items():
         try:
