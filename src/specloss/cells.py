@@ -7,6 +7,8 @@ A cell folder holds, in the order in which they are written,
     cell.json            the settings and how it was run; written last: its presence means that the two files are whole
     graded.parquet       a row per problem (specloss.schema.GRADED), by the scoring rule
 
+or, in place of the first three, `failure.txt`: why the cell could not be decoded.
+
 This module imports neither torch nor pyarrow, so that thin clients stay thin.
 """
 
@@ -22,6 +24,7 @@ from typing import Any
 from specloss.files import write_text
 
 STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "graded.parquet", "cell.json"
+FAILURE = "failure.txt"
 
 
 def format_param(param: float | None) -> str:

@@ -189,23 +189,19 @@ def track(experiment: ExperimentFile, reports: Path, results: Path = Path("resul
 @app.command("train-demo")
 def train_demo(config: Path, out: Path) -> None:
     """Train the demo pair again."""
-    import yaml
-
+    from specloss.config import read_yaml
     from specloss.models.demo_training import train_pair
 
-    train_pair(yaml.safe_load(config.read_text()), out)
+    train_pair(read_yaml(config), out)
 
 
 @app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""
-    import yaml
-
-    from specloss.config import read_config
+    from specloss.config import read_yaml
     from specloss.plan import describe, make_plan
 
-    read_config(config)
-    print(describe(make_plan(yaml.safe_load(config.read_text()), str(config))))
+    print(describe(make_plan(read_yaml(config), str(config))))
 
 
 @app.command()

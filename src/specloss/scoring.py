@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specloss.benchmarks import get_benchmark
-from specloss.cells import GENERATIONS, GRADED, META, Cell
+from specloss.cells import FAILURE, GENERATIONS, GRADED, META, Cell
 from specloss.files import replacing
 from specloss.schema import GRADED as SCHEMA
 
@@ -21,7 +21,7 @@ class NotDecoded(RuntimeError):
 def score_cell(folder: Path) -> None:
     """Grade the cell in `folder`. NotDecoded if its decoding failed or never ran."""
     if not (folder / META).exists():
-        failure = folder / "failure.txt"
+        failure = folder / FAILURE
         # its first two lines are the cell and the reason
         reason = ": ".join(failure.read_text().splitlines()[:2]) if failure.exists() else "it was never decoded"
         raise NotDecoded(f"{folder}: nothing to grade: {reason}")

@@ -68,6 +68,13 @@ class Project:
                 continue
         return found
 
+    def wait_until_gone(self, seconds: float) -> None:
+        """Fail if anything still runs here after that long."""
+        deadline = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not self.processes()
+
 
 def make_project(folder: Path, **changes) -> Project:
     config = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
@@ -151,10 +158,7 @@ def test_a_second_run_does_nothing_and_says_so(project):
 
 
 def test_nothing_is_left_running(project):
-    deadline = time.monotonic() + 10
-    while project.processes() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not project.processes()
+    project.wait_until_gone(10)
 
 
 def test_another_seed_computes_only_what_is_new(project):
@@ -195,10 +199,7 @@ def test_killed_snakemake_leaves_nothing_behind_and_the_next_run_redoes_no_finis
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    deadline = time.monotonic() + 30
-    while project.processes() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not project.processes()
+    project.wait_until_gone(30)
     before = project.finished()
     assert 3 <= len(before) < 24
     assert "24/24" not in (tmp_path / "log").read_text()
@@ -225,10 +226,7 @@ def test_an_ended_run_ends_everything_and_goes_on_later(tmp_path, monkeypatch, n
         claim_folder("grid")
     process.send_signal(number)
     assert process.wait(60) != 0
-    deadline = time.monotonic() + 30
-    while project.processes() and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not project.processes()
+    project.wait_until_gone(30)
     before = project.finished()
     assert 3 <= len(before) < 24
     project.run("--until", "score")

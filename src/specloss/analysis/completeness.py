@@ -8,11 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specloss import schema
-from specloss.cells import GENERATIONS, GRADED, META, STEPS, Cell
+from specloss.cells import FAILURE, GENERATIONS, GRADED, META, STEPS, Cell
 
 WHOLE = "whole"
 SCHEMAS = {STEPS: schema.STEPS, GENERATIONS: schema.GENERATIONS, GRADED: schema.GRADED}
-FAILURE = "failure.txt"
 
 
 def cell_status(cell: Cell, results: Path) -> str:

@@ -11,12 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specloss.cells import GENERATIONS, META, STEPS, Cell
+from specloss.cells import FAILURE, GENERATIONS, META, STEPS, Cell
 from specloss.cluster.provenance import code_version
 from specloss.cluster.worker import Decoded
 from specloss.files import replacing, write_text
-
-FAILURE = "failure.txt"
 
 
 class ResultsError(OSError):
