@@ -186,6 +186,22 @@ def track(experiment: ExperimentFile, reports: Path, results: Path = Path("resul
     track_experiment(experiment, results, reports)
 
 
+@app.command("paper-check")
+def paper_check(
+    everything: Annotated[bool, typer.Option("--all", help="list every number, not only those that do not follow")] = (
+        False
+    ),
+    csv: Annotated[Path | None, typer.Option(help="write every number to this CSV file as well")] = None,
+) -> None:
+    """Recompute the paper's Tables 2, 3 and 7 from its Tables 4 and 5; list the numbers that do not follow."""
+    from specloss.analysis.paper_check import check_paper, report_lines
+
+    found = check_paper()
+    if csv:
+        found.to_csv(csv, index=False)
+    print("\n".join(report_lines(found, everything)))
+
+
 @app.command("train-demo")
 def train_demo(config: Path, out: Path) -> None:
     """Train the demo pair again."""
