@@ -9,13 +9,18 @@ import difflib
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from specloss.cells import Cell
+from specloss.decoding.shape import TreeShape
 from specloss.models.tokenizers import fingerprint
+
+if TYPE_CHECKING:
+    from specloss.verification import Rule, TreeRule
 
 
 class ConfigError(ValueError):
@@ -32,13 +37,15 @@ M = TypeVar("M", bound=Model)
 
 
 class Pair(Model):
-    """A target and a draft model."""
+    """A target and what drafts for it. All pairs of an experiment are of one kind."""
 
-    kind: Literal["draft"] = Field("draft", description="a separate draft model")
+    kind: Literal["draft", "eagle3"] = Field(
+        "draft", description="draft: a separate model that drafts chains; eagle3: an EAGLE-3 head that drafts trees"
+    )
     target: str = Field(description="local folder or hub id of the target")
-    draft: str = Field(description="local folder or hub id of the draft")
+    draft: str = Field(description="local folder or hub id of the draft model, or of the head")
     target_revision: str | None = Field(None, description="commit or tag of the target on the hub")
-    draft_revision: str | None = Field(None, description="commit or tag of the draft on the hub")
+    draft_revision: str | None = Field(None, description="commit or tag of the draft or head on the hub")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and forwards")
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced|balanced_low_0|sequential)$")] = Field(
         "auto", description="auto (a GPU if there is one), cpu, cuda, cuda:N, or a device map of transformers"
@@ -63,10 +70,24 @@ class Method(Model):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the rule, e.g. residual, coupling")
 
 
-class Decoding(Model):
-    """How every cell is decoded."""
+class Tree(Model):
+    """The trees that an EAGLE-3 head drafts: `specloss.decoding.shape.TreeShape`."""
 
-    gamma: Annotated[int, Field(ge=1, le=64)] = Field(description="drafted tokens per block")
+    total_token: int = Field(60, description="nodes of a tree, the last known token among them")
+    depth: int = Field(5, description="rounds in which nodes are expanded; trees have one level more below the root")
+    top_k: int = Field(10, description="children of an expanded node, and nodes expanded in a round")
+
+    @model_validator(mode="after")
+    def _can_grow(self) -> Tree:
+        TreeShape(self.top_k, self.depth, self.total_token)
+        return self
+
+
+class Decoding(Model):
+    """How every cell is decoded. Pairs of kind draft need `gamma`, those of kind eagle3 `tree`."""
+
+    gamma: Annotated[int, Field(ge=1, le=64)] | None = Field(None, description="drafted tokens per block")
+    tree: Tree | None = Field(None, description="the trees that EAGLE-3 heads draft")
     temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy, else >= 0.001")
     top_k: Annotated[int, Field(ge=0)] = Field(0, description="of both models; 0 keeps all")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="of both models; 1 keeps all")
@@ -171,7 +192,32 @@ def read_yaml(path: Path | str) -> Any:
 
 def parse_config(values: Any, source: str) -> Experiment:
     """Validate plain values; `source` names them in errors (the config file)."""
-    return validated(Experiment, values, source)
+    experiment = validated(Experiment, values, source)
+    if fault := _drafting_fault(experiment):
+        raise ConfigError(f"{source}: {fault}")
+    return experiment
+
+
+def _drafting_fault(experiment: Experiment) -> str | None:
+    """What does not fit between the kinds of the pairs and how they draft, in one line."""
+    kinds = {pair.kind: name for name, pair in experiment.pairs.items()}
+    if len(kinds) > 1:
+        listing = ", ".join(f"{name} is of kind {kind}" for kind, name in kinds.items())
+        return f"pairs: {listing}; an experiment has pairs of one kind: make two experiments"
+    gamma, tree = experiment.decoding.gamma, experiment.decoding.tree
+    if "eagle3" in kinds:
+        if gamma is not None:
+            return f"decoding.gamma: pairs of kind eagle3 draft trees, which have decoding.tree instead, got {gamma}"
+        if tree is None:
+            return (
+                "key 'decoding.tree' is missing: pairs of kind eagle3 need it; {total_token: 60, depth: 5, top_k: 10}"
+            )
+    else:
+        if tree is not None:
+            return "decoding.tree: only pairs of kind eagle3 draft trees; pairs of kind draft have decoding.gamma"
+        if gamma is None:
+            return "key 'decoding.gamma' is missing"
+    return None
 
 
 def validated(model: type[M], values: Any, source: str) -> M:
@@ -208,6 +254,8 @@ def _fields_at(model: type[Model], location: tuple[int | str, ...]) -> list[str]
         if isinstance(found, type) and issubclass(found, Model):
             field = found.model_fields.get(str(part))
             found = field.annotation if field else None
+            if isinstance(found, UnionType):  # Section | None
+                found = get_args(found)[0]
         else:  # dict[str, Section], list[Section]
             found = (get_args(found) or (None,))[-1]
     return list(found.model_fields) if isinstance(found, type) and issubclass(found, Model) else []
@@ -236,7 +284,7 @@ def expand(experiment: Experiment) -> list[Cell]:
                 "pair": pair.model_dump(),
                 "weights": weights[pair_name],
                 "benchmark": benchmark.model_dump(),
-                "decoding": experiment.decoding.model_dump(exclude={"batch_size", "trace"}),
+                "decoding": experiment.decoding.model_dump(exclude={"batch_size", "trace"}, exclude_none=True),
                 "rule": rule,
                 "options": options,
             },
@@ -253,8 +301,9 @@ Setting = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, o
 
 def _method_settings(experiment: Experiment) -> list[Setting]:
     """Every setting, baselines included. ConfigError names the method."""
-    from specloss.verification import RULES, get_rule
+    from specloss.verification import RULES
 
+    tree = experiment.decoding.tree is not None
     settings: dict[tuple[str, float | None], Setting] = {}
     for label, method in experiment.methods.items():
         name = method.rule or label
@@ -264,7 +313,7 @@ def _method_settings(experiment: Experiment) -> list[Setting]:
             )
         for param in method.params or [None]:
             try:
-                get_rule(name, param, **method.options)
+                bound_rule(name, param, method.options, tree)
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"methods.{label}: {error}") from None
             chain: Setting | None = (label, name, param, method.options)
@@ -274,19 +323,34 @@ def _method_settings(experiment: Experiment) -> list[Setting]:
                         f"methods.{label}: needs {chain[0]} with options {chain[3]}, but methods has it with others; "
                         "give that one another label"
                     )
-                chain = matched_setting(*chain)
+                chain = matched_setting(*chain, tree=tree)
     order = list(dict.fromkeys(["standard_sd", *(label for label, _ in settings)]))
     return sorted(settings.values(), key=lambda s: (order.index(s[0]), s[2] or 0.0))
 
 
-def matched_setting(label: str, rule: str, param: float | None, options: dict[str, Any]) -> Setting | None:
+def bound_rule(rule: str, param: float | None, options: dict[str, Any], tree: bool) -> Rule | TreeRule:
+    """The rule as the experiment runs it, on chains or on trees. ValueError, in one line, for what there is not."""
+    from specloss.verification import get_rule, get_tree_rule
+
+    if not tree:
+        return get_rule(rule, param, **options)
+    bound = get_tree_rule(rule, param, **options)
+    if bound.bonus_needs_q:
+        raise ValueError(f"{rule}: option bonus is invalid on drafted trees: 'r'; the head is not run on their leaves")
+    return bound
+
+
+def matched_setting(
+    label: str, rule: str, param: float | None, options: dict[str, Any], *, tree: bool
+) -> Setting | None:
     """The setting that this one must be compared with: its rule's matched baseline, with the options they share.
 
-    It is labelled by its rule, and by the method as well if it has options of its own.
+    It is labelled by its rule, and by the method as well if it has options of its own. `tree`: on trees.
     """
-    from specloss.verification import get_rule, matched_rule
+    from specloss.verification import matched_rule, matched_tree_rule
 
-    baseline = matched_rule(get_rule(rule, param, **options))
+    bound = bound_rule(rule, param, options, tree)
+    baseline = matched_tree_rule(bound) if tree else matched_rule(bound)
     if baseline is None:
         return None
     shared = {name: value for name, value in options.items() if name in baseline.options and name != "coupling"}

@@ -16,7 +16,7 @@ from typing import Any
 
 from specloss.benchmarks import get_benchmark
 from specloss.cells import GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
-from specloss.config import ConfigError, Experiment, expand, matched_setting, parse_config
+from specloss.config import ConfigError, Experiment, bound_rule, expand, matched_setting, parse_config
 from specloss.files import write_text
 
 
@@ -102,20 +102,19 @@ class Plan:
 
     def _settings(self) -> list[dict[str, Any]]:
         """Each (method, param) once, with the setting that it must be compared with."""
-        from specloss.verification import get_rule
-
+        tree = self.experiment.decoding.tree is not None
         settings = {}
         for cell in self.cells:
             if (cell.method, cell.param) not in settings:
                 rule, options = cell.settings["rule"], cell.settings["options"]
-                matched = matched_setting(cell.method, rule, cell.param, options)
+                matched = matched_setting(cell.method, rule, cell.param, options, tree=tree)
                 settings[cell.method, cell.param] = {
                     "method": cell.method,
                     "rule": rule,
                     "param": cell.param,
                     "options": options,
                     "matched": [matched[0], matched[2]] if matched else None,
-                    "lossless": get_rule(rule, cell.param, **options).lossless,
+                    "lossless": bound_rule(rule, cell.param, options, tree).lossless,
                 }
         return list(settings.values())
 
@@ -147,11 +146,15 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
 
 
 def _check_pairs(experiment: Experiment) -> None:
-    from specloss.models.tokenizers import ModelError, check_models
+    from specloss.models.tokenizers import ModelError, check_head, check_model, check_models
 
     for name, pair in experiment.pairs.items():
         try:
-            check_models(pair.target, pair.draft)
+            if pair.kind == "eagle3":
+                check_model(pair.target)
+                check_head(pair.draft)
+            else:
+                check_models(pair.target, pair.draft)
         except ModelError as error:
             raise ConfigError(f"pairs.{name}: {error}") from None
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-# One row per target call, ordered by (problem index, step). Lists run over the drafted positions of the block.
+# One row per target call, ordered by (problem index, step).
+#
+# Of chains, lists run over the drafted positions of the block.
+#
+# Of trees, `drafted` counts the nodes below the root that verification could try: those behind an end of sequence or
+# the output limit are left out. So a tree has drafted + 1 nodes, and `accepted` is the length of its accepted path.
+# Lists about a token run over the tried nodes, in the order in which they were tried: level by level, siblings by
+# falling draft probability. Lists about a distribution (entropy_p and below) run over the places where siblings were
+# tried, root first, as many as the largest `depth`; tv_pq and coupling_loss are null there.
 STEPS = pa.schema(
     [
         ("problem", pa.string()),
@@ -17,8 +25,15 @@ STEPS = pa.schema(
         ("expected_accepted", pa.float32()),  # its mean over the rule's coin flips, given the drafted tokens
         ("token", pa.list_(pa.int32())),  # drafted tokens
         ("p", pa.list_(pa.float32())),  # p(x) of each
-        ("q", pa.list_(pa.float32())),  # q(x) of each
-        ("accept_prob", pa.list_(pa.float32())),  # probability with which the rule keeps x
+        ("q", pa.list_(pa.float32())),  # q(x) of each; of trees the head's own, without temperature
+        ("accept_prob", pa.list_(pa.float32())),  # probability with which the rule keeps x, once it is tried
+        # of trees alone, null for chains
+        ("node", pa.list_(pa.int32())),  # place in the tree, parents before children; 0 is the root, which is not tried
+        ("depth", pa.list_(pa.int32())),  # levels below the root; the parent is the accepted node one level up
+        ("mass", pa.list_(pa.float32())),  # p'(x): p(x), or that of the rule's own mixture, without rejected siblings
+        ("threshold", pa.list_(pa.float32())),  # what the rule compares its mass with
+        ("kept", pa.list_(pa.bool_())),  # the decision
+        ("path", pa.list_(pa.int32())),  # the accepted nodes, root left out
         ("entropy_p", pa.list_(pa.float32())),  # nats
         ("tv_pq", pa.list_(pa.float32())),
         ("alpha", pa.list_(pa.float32())),  # acceptance rate sum(y), the mean of accept_prob over x ~ q

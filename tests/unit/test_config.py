@@ -259,3 +259,58 @@ def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path)
         f"specloss: error: {path}: decoding.gamma: Input should be greater than or equal to 1, got 0"
     ]
     assert not (tmp_path / "results").exists()
+
+
+@pytest.fixture
+def trees(config):
+    """The config with the head of the tests' data in place of the draft: it is only looked at, not loaded."""
+    config["pairs"]["demo"] |= {"kind": "eagle3", "draft": str(ROOT / "tests/data/eagle3/head")}
+    del config["decoding"]["gamma"]
+    config["decoding"]["tree"] = {"total_token": 20, "depth": 3, "top_k": 4}
+    return config
+
+
+def test_a_head_makes_an_experiment_on_trees(trees):
+    cells = make_plan(trees, "my.yaml").cells
+    assert len(cells) == 348
+    assert cells[0].settings["decoding"] == {
+        "tree": {"total_token": 20, "depth": 3, "top_k": 4}, "temperature": 0.7, "top_k": 0, "top_p": 1.0,
+    }  # fmt: skip
+    matched = {(s["method"], s["param"]): s["matched"] for s in make_plan(trees, "my.yaml").content["settings"]}
+    assert matched["spec_cascade", 0.5] == ["min_p_sampling", 0.5]
+    assert matched["typical_acceptance", 0.1] == ["eta_sampling", 0.1]
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        (change("decoding.tree", None), ["'decoding.tree' is missing", "kind eagle3"]),
+        (change("decoding.gamma", 8), ["decoding.gamma", "decoding.tree", "got 8"]),
+        (change("decoding.tree.total_token", 99), ["decoding.tree", "total_token 99", "from 2 to 53"]),
+        (change("decoding.tree.topk", 4), ["'decoding.tree.topk'", "did you mean 'top_k'"]),
+        (change("pairs.demo.kind", "draft"), ["decoding.tree", "only pairs of kind eagle3"]),
+        (change("pairs.demo.kind", "eagle2"), ["pairs.demo.kind", "eagle2"]),
+        (change("pairs.other", {"target": "a/b", "draft": "c/d"}), ["demo is of kind eagle3", "other is"]),
+        (change("pairs.demo.draft", "no/such/head"), ["pairs.demo", "no/such/head: no such model folder"]),
+        (change("pairs.demo.draft", str(ROOT / "tests/data")), ["pairs.demo", "not a model folder, it has no config"]),
+        (change("methods.blockwise", {}), ["methods.blockwise", "has no form on trees", "standard_sd"]),
+        (change("methods.cos.options", {"coupling": "maximal"}), ["methods.cos", "'coupling'", "bonus p | r"]),
+        (change("methods.cos.options", {"bonus": "r"}), ["methods.cos", "bonus is invalid on drafted trees"]),
+        (change("methods.spec_cascade.options", {"threshold": "p"}), ["methods.spec_cascade", "original | residual"]),
+    ],
+)  # fmt: skip
+def test_a_fault_of_trees_is_named_with_its_key_value_and_fix(trees, fault, words):
+    fault(trees)
+    message = refused(trees)
+    for word in words:
+        assert word in message
+
+
+def test_other_weights_of_a_head_make_another_cell(trees, tmp_path):
+    folder = shutil.copytree(ROOT / "tests/data/eagle3/head", tmp_path / "head")
+    trees["pairs"]["demo"]["draft"] = str(folder)
+    before = expand(parse_config(trees, "x"))[0].key
+    weights = bytearray((folder / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(weights)
+    assert expand(parse_config(trees, "x"))[0].key != before

@@ -85,8 +85,14 @@ class Study:
 
     @property
     def gamma(self) -> int:
-        """Drafted tokens of a full block."""
-        return self.config["decoding"]["gamma"]
+        """Drafted tokens of a full block; of trees, where every tree counts as full, the levels below the root."""
+        tree = self.tree
+        return tree["depth"] + 1 if tree else self.config["decoding"]["gamma"]
+
+    @property
+    def tree(self) -> dict[str, int] | None:
+        """The shape of the drafted trees; None if chains are drafted."""
+        return self.config["decoding"].get("tree")
 
     @cached_property
     def seeds(self) -> list[int]:

@@ -5,10 +5,12 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
 - A *full block* is a target call with exactly gamma drafted tokens. An end of sequence or the output limit inside a
   kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
   the block still counts as full because gamma tokens were drafted for it.
+  Of trees every call with a drafted tree counts as full, and gamma stands for the levels of a tree.
 - `be`, single-draft block efficiency: mean over full blocks of accepted + 1.
 - `be_expected`: the same with accepted replaced by its mean over the rule's coin flips, given the drafted tokens
   (`expected_accepted` of the trace). It estimates the same number as `be` with less variance.
-- `be_eagle`: mean over all calls of accepted, the bonus token not counted.
+- `be_eagle`: mean over all calls of accepted, the bonus token not counted. `be_eagle_expected`: the same with
+  `expected_accepted` in its place, so with less variance.
 - `ds`, single-draft decoding speed: full blocks * gamma / decode seconds. `ds_eagle` = `tokens_per_s`: output tokens /
   decode seconds. Decode seconds are the sum of draft, verify and overhead times over the cell's calls.
 - `tokens_per_call`: output tokens / target calls, over all blocks.
@@ -93,25 +95,27 @@ def _problems(study: Study, results: Path, whole: Sequence[int]) -> pd.DataFrame
     """A row per (cell number, problem). One scan of each kind of file over all whole cells."""
     folders = {str(study.cells[number].folder(results)): number for number in whole}
     if folders:
-        return _scan(folders, study.gamma)
-    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study.gamma)]
+        return _scan(folders, study)
+    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study)]
     return pd.DataFrame({name: pd.Series(dtype=str if name == "problem" else float) for name in counts})
 
 
-def _scan(folders: dict[str, int], gamma: int) -> pd.DataFrame:
+def _scan(folders: dict[str, int], study: Study) -> pd.DataFrame:
     with duckdb.connect() as db:
         db.register("folders", pd.DataFrame({"folder": list(folders), "cell": list(folders.values())}))
         for name in (STEPS, GRADED):
             view, paths = Path(name).stem, [f"{folder}/{name}" for folder in folders]
             db.read_parquet(paths, filename=True).create_view(view)
-        sums = _step_sums(gamma)
+        sums = _step_sums(study)
+        # of a tree, the levels at which siblings were tried
+        decided = "coalesce(list_max(depth), 0)" if study.tree else "least(len(emitted), drafted)"
         summed = ", ".join(f"({expression})::double as {name}" for name, expression in sums.items())
         none_is_zero = ", ".join(f"case when blocks is null then 0 else {name} end as {name}" for name in sums)
         return db.sql(
             f"""
             with calls as (
                 select filename, index, count(*) as blocks, {summed}
-                from (select *, least(len(emitted), drafted) as decided from steps)
+                from (select *, {decided} as decided from steps)
                 group by all
             ), answers as (
                 select filename, index, min(problem) as problem, count(*) as samples,
@@ -128,12 +132,14 @@ def _scan(folders: dict[str, int], gamma: int) -> pd.DataFrame:
         ).df()
 
 
-def _step_sums(gamma: int) -> dict[str, str]:
+def _step_sums(study: Study) -> dict[str, str]:
     """Columns of `problems.parquet` and the SQL that sums each over a problem's calls. NULL: not in the trace."""
-    full = f"drafted = {gamma}"
+    gamma = study.gamma
+    full = "drafted > 0" if study.tree else f"drafted = {gamma}"
     sums = {
         "full_blocks": f"count(*) filter ({full})",
         "accepted": "sum(accepted)",
+        "expected_sum": "sum(expected_accepted::double)",
         "accepted_full": f"sum(case when {full} then accepted else 0 end)",
         "be_sum": f"sum(case when {full} then accepted + 1 else 0 end)",
         "be_expected_sum": f"sum(case when {full} then expected_accepted::double + 1 else 0 end)",
@@ -196,6 +202,7 @@ def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
         "be": sums["be_sum"] / sums["full_blocks"],
         "be_expected": sums["be_expected_sum"] / sums["full_blocks"],
         "be_eagle": sums["accepted"] / sums["blocks"],
+        "be_eagle_expected": sums["expected_sum"] / sums["blocks"],
         "tokens_per_call": sums["tokens"] / sums["blocks"],
         "ds": sums["full_blocks"] * gamma / seconds,
         "ds_eagle": sums["tokens"] / seconds,

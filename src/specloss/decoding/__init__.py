@@ -1,5 +1,21 @@
-"""Decoding: warpers, counter-based random numbers, the ragged cache, the chain loop, the trace."""
+"""Decoding: warpers, counter-based random numbers, the ragged cache, the loops for chains and trees, the trace.
 
-from specloss.decoding.api import Decoded, decode
+Imports are lazy: the shape of a tree is looked at without torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specloss.decoding.api import Decoded, decode
 
 __all__ = ["Decoded", "decode"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from specloss.decoding import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'specloss.decoding' has no attribute {name!r}")

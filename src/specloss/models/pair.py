@@ -9,14 +9,15 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from specloss.models.tokenizers import ModelError, check_models, tokenizer_difference
+from specloss.models.eagle3 import load_head
+from specloss.models.tokenizers import ModelError, check_head, check_model, check_models, tokenizer_difference
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """Two causal LMs in evaluation mode and their common tokenizer.
+    """Two models in evaluation mode and the tokenizer of both: the target, a causal LM, and what drafts for it.
 
-    `vocab` is the number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not
+    `draft` is a causal LM, or of kind eagle3 an EAGLE-3 head (`specloss.models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not
     exist. `context` is the number of tokens that both models can hold. `eos_ids` are the target's.
     """
 
@@ -26,6 +27,7 @@ class LoadedPair:
     vocab: int
     context: int
     eos_ids: tuple[int, ...]
+    kind: str = "draft"
 
     @property
     def device(self) -> torch.device:
@@ -53,12 +55,16 @@ def load_pair(
 ) -> LoadedPair:
     """Load a pair by hub ids or local folders; the arguments are the keys of a config's pair.
 
-    ModelError, in one line, for a folder that is missing or incomplete, different tokenizers, or a model that the
-    ragged cache cannot serve.
+    Kind eagle3: `draft` is an EAGLE-3 head. ModelError, in one line, for a folder that is missing or incomplete,
+    different tokenizers, a head that does not fit its target, or a model that the ragged cache cannot serve.
     """
-    if kind != "draft":
-        raise ModelError(f"pair kind {kind!r} is not known; known: draft")
+    if kind not in ("draft", "eagle3"):
+        raise ModelError(f"pair kind {kind!r} is not known; known: draft, eagle3")
     target, draft = str(target), str(draft)
+    if kind == "eagle3":
+        check_model(target)
+        check_head(draft)
+        return _with_head(target, draft, target_revision, draft_revision, dtype, device, attention, trust_remote_code)
     check_models(target, draft)
     sources = ((target, target_revision), (draft, draft_revision))
     try:
@@ -84,6 +90,33 @@ def load_pair(
         vocab=min(config.vocab_size for config in configs),
         context=min(config.max_position_embeddings for config in configs),
         eos_ids=_eos_ids(models[0], tokenizers[0]),
+    )
+
+
+def _with_head(
+    target: str,
+    head: str,
+    target_revision: str | None,
+    head_revision: str | None,
+    dtype: str,
+    device: str,
+    attention: str,
+    trust: bool,
+) -> LoadedPair:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(target, revision=target_revision, trust_remote_code=trust)
+        model = _load(target, target_revision, dtype, device, attention, trust)
+    except OSError as error:
+        raise ModelError(f"cannot load {target}: {' '.join(str(error).split())}") from error
+    config = model.config.get_text_config()
+    return LoadedPair(
+        target=model,
+        draft=load_head(head, model, revision=head_revision),
+        tokenizer=tokenizer,
+        vocab=config.vocab_size,
+        context=config.max_position_embeddings,
+        eos_ids=_eos_ids(model, tokenizer),
+        kind="eagle3",
     )
 
 

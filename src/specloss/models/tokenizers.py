@@ -14,18 +14,27 @@ class ModelError(ValueError):
     """A model that cannot be used; the message is one line fit for a user."""
 
 
-def check_model(model: str) -> Path | None:
-    """The folder of a local model, None for a hub id. ModelError for a folder that is missing or incomplete."""
-    folder = Path(model)
+def check_head(head: str) -> Path | None:
+    """The folder of a local EAGLE-3 head, None for a hub id. ModelError for a folder that is missing or incomplete.
+
+    A head has no tokenizer of its own.
+    """
+    folder = Path(head)
     if not folder.is_dir():
-        if model.startswith((".", "/", "~")) or model.count("/") != 1 or folder.suffix in (".json", ".safetensors"):
-            raise ModelError(f"{model}: no such model folder (a hub id would be 'owner/name')")
+        if head.startswith((".", "/", "~")) or head.count("/") != 1 or folder.suffix in (".json", ".safetensors"):
+            raise ModelError(f"{head}: no such model folder (a hub id would be 'owner/name')")
         return None
     if not (folder / "config.json").exists():
-        raise ModelError(f"{model}: not a model folder, it has no config.json")
+        raise ModelError(f"{head}: not a model folder, it has no config.json")
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
-        raise ModelError(f"{model}: the folder has no weights (model.safetensors)")
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+        raise ModelError(f"{head}: the folder has no weights (model.safetensors)")
+    return folder
+
+
+def check_model(model: str) -> Path | None:
+    """The folder of a local model, None for a hub id. ModelError for a folder that is missing or incomplete."""
+    folder = check_head(model)
+    if folder and not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise ModelError(f"{model}: the folder has no tokenizer (tokenizer.json); save one beside the weights")
     return folder
 

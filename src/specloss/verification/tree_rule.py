@@ -83,6 +83,11 @@ class TreeRule:
         return self.chain.matched_baseline
 
     @property
+    def lossless(self) -> bool:
+        """Whether the emitted text is distributed exactly as the target's own on any tree."""
+        return self.chain.lossless
+
+    @property
     def needs_q(self) -> bool:
         """Whether `q` has to be given at every node with children; at leaves too if `bonus_needs_q`."""
         return self.form.mixes
