@@ -171,7 +171,8 @@ def load_head(
 ) -> Eagle3Head:
     """Load a published EAGLE-3 checkpoint, by hub id or folder, for a loaded `target`, in its dtype and on its device.
 
-    Embeddings are the target's, shared, unless the checkpoint has its own. `layers` as in `feature_layers`.
+    Embeddings are the target's, shared, unless the checkpoint has its own. `layers` as in `feature_layers`; those that
+    the checkpoint's config names if not given.
     ModelError, in one line, names every tensor that is missing, unexpected or mis-shaped, or what else does not fit.
     """
     folder = _folder(str(head), revision)
@@ -188,7 +189,7 @@ def load_head(
     ):
         if ours != expected:
             raise ModelError(f"{head}: made for a target with {what} of {ours}, this one has {expected}")
-    layers = feature_layers(theirs.num_hidden_layers, layers)
+    layers = feature_layers(theirs.num_hidden_layers, layers or _named_layers(settings))
     draft_vocab = settings.get("draft_vocab_size") or config.vocab_size
     module = Eagle3Head(config, draft_vocab, target_width, layers)
 
@@ -205,6 +206,16 @@ def load_head(
     tensors = {name: x.to(target.dtype) if x.is_floating_point() else x for name, x in tensors.items()}
     module.load_state_dict(tensors, assign=True)  # assigned, not cast as a module: rotary frequencies stay in float32
     return module.to(target.device).eval()
+
+
+def _named_layers(settings: dict[str, Any]) -> list[int] | None:
+    """The layers that a checkpoint's config names, as `feature_layers` takes them; None if it names none.
+
+    vLLM's key stands at the top and means inputs; SGLang's and SpecForge's, in `eagle_config`, means outputs.
+    """
+    entering = settings.get("eagle_aux_hidden_state_layer_ids")
+    leaving = (settings.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    return entering or (leaving and [layer + 1 for layer in leaving])
 
 
 def _folder(head: str, revision: str | None) -> Path:

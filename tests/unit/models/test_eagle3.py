@@ -219,6 +219,21 @@ def test_features_are_what_enters_the_layers(tmp_path, family, depth, layers):
     torch.testing.assert_close(got, torch.cat(expected, -1), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize(
+    "named, layers",
+    [
+        ({"eagle_aux_hidden_state_layer_ids": [1, 3, 7]}, (1, 3, 7)),
+        ({"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 3, 4], "use_aux_hidden_state": True}}, (2, 4, 5)),
+        ({"eagle_config": {"use_aux_hidden_state": True}}, (2, 4, 5)),
+    ],
+)
+def test_a_config_may_name_the_layers_as_vllm_by_inputs_or_as_sglang_by_outputs(tmp_path, target, named, layers):
+    config, tensors = checkpoint()
+    folder = save(tmp_path / "head", config | named, tensors)
+    assert load_head(folder, target).layers == layers
+    assert load_head(folder, target, layers=(0, 1, 2)).layers == (0, 1, 2)
+
+
 def test_a_shallow_target_needs_its_layers_named():
     assert feature_layers(32) == (2, 16, 29)
     assert feature_layers(4, [1, 2, 3]) == (1, 2, 3)
