@@ -25,6 +25,7 @@ from specloss.files import write_text
 
 STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "graded.parquet", "cell.json"
 FAILURE = "failure.txt"
+EXPERIMENT = "experiment.json"  # of the experiment's folder: the config and all cells
 
 
 def format_param(param: float | None) -> str:
@@ -42,8 +43,8 @@ class Cell:
     """One cell. `settings` is all that determines its tokens on a given device; changing any of it is another cell.
 
     `settings` holds `pair`, `benchmark` and `decoding` (each a plain dict from the config), `weights` (fingerprints of
-    local models), `rule` (its name) and `options` (of the rule). Batch size, actors and devices are not part of it:
-    they never change a token.
+    local models), `files` (those of the benchmark's local files, if any), `rule` (its name) and `options` (of the
+    rule). Batch size, actors and devices are not part of it: they never change a token. Nor is how answers are graded.
     """
 
     experiment: str
@@ -106,6 +107,11 @@ class Cell:
     def from_dict(cls, values: dict[str, Any]) -> Cell:
         """The inverse of `to_dict`."""
         return cls(**values)
+
+
+def experiment_folder(cell_folder: Path) -> Path:
+    """The experiment's folder, from that of one of its cells: the inverse of `Cell.folder`."""
+    return cell_folder.resolve().parents[5]
 
 
 def config_hash(value: Any) -> str:

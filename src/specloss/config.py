@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from specloss.benchmarks import LOCAL_FILES
 from specloss.cells import Cell
 from specloss.decoding.shape import TreeShape
+from specloss.files import file_hash
 from specloss.models.tokenizers import fingerprint
 
 if TYPE_CHECKING:
@@ -59,6 +61,14 @@ class Benchmark(Model):
 
     task: str = Field(description="benchmark module, see specloss.benchmarks")
     options: dict[str, Any] = Field(default_factory=dict, description="arguments of the benchmark's load()")
+    grading: dict[str, Any] = Field(
+        default_factory=dict, description="arguments of the benchmark's grade(); a change grades again, decodes nothing"
+    )
+    chat: Literal["template", "plain"] = Field(
+        "template",
+        description="how messages become text: by the target's chat template, or plain, their contents one after the "
+        "other, for models without a template",
+    )
     max_new_tokens: Annotated[int, Field(ge=1)] = Field(description="output limit for each problem")
 
 
@@ -272,6 +282,7 @@ def expand(experiment: Experiment) -> list[Cell]:
         name: {"target": fingerprint(pair.target), "draft": fingerprint(pair.draft)}
         for name, pair in experiment.pairs.items()
     }
+    contents = {name: _contents(name, benchmark) for name, benchmark in experiment.benchmarks.items()}
     return [
         Cell(
             experiment=experiment.name,
@@ -283,7 +294,8 @@ def expand(experiment: Experiment) -> list[Cell]:
             settings={
                 "pair": pair.model_dump(),
                 "weights": weights[pair_name],
-                "benchmark": benchmark.model_dump(),
+                "benchmark": benchmark.model_dump(exclude={"grading"}),
+                **contents[benchmark_name],
                 "decoding": experiment.decoding.model_dump(exclude={"batch_size", "trace"}, exclude_none=True),
                 "rule": rule,
                 "options": options,
@@ -294,6 +306,17 @@ def expand(experiment: Experiment) -> list[Cell]:
         for benchmark_name, benchmark in experiment.benchmarks.items()
         for label, rule, param, options in settings
     ]
+
+
+def _contents(name: str, benchmark: Benchmark) -> dict[str, dict[str, str]]:
+    """`{"files": {option: hash}}` for the options that name local files; nothing if there are none."""
+    files = {option: benchmark.options[option] for option in LOCAL_FILES if benchmark.options.get(option)}
+    try:
+        hashes = {option: file_hash(Path(str(path))) for option, path in files.items()}
+    except OSError as error:
+        at = f"benchmarks.{name}.options"
+        raise ConfigError(f"{at}: cannot read {error.filename}: {os.strerror(error.errno or 0)}") from None
+    return {"files": hashes} if hashes else {}
 
 
 Setting = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, options

@@ -8,16 +8,24 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ConfigDict, create_model
+
 from specloss.benchmarks import get_benchmark
-from specloss.cells import GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
-from specloss.config import ConfigError, Experiment, bound_rule, expand, matched_setting, parse_config
+from specloss.cells import EXPERIMENT, GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
+from specloss.config import ConfigError, Experiment, Model, bound_rule, expand, matched_setting, parse_config, validated
 from specloss.files import write_text
+
+
+class Arguments(Model):
+    """Base of a function's arguments as a config gives them: nothing is converted, as nothing is on the way there."""
+
+    model_config = ConfigDict(strict=True)
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Plan:
     @property
     def file(self) -> Path:
         """The effective config and all cells, for everything downstream."""
-        return self.folder / "experiment.json"
+        return self.folder / EXPERIMENT
 
     @cached_property
     def content(self) -> dict[str, Any]:
@@ -83,6 +91,14 @@ class Plan:
             raise ConfigError(f"{self.source} has no cell {cell_id!r}; for example {self.cells[0].id!r}")
         batch = self.batches[cell_id]
         return [str(batch_folder(self.results, self.experiment.name) / f"{batch.id}.done")] if batch else []
+
+    def grading(self, cell_id: str) -> dict[str, Any]:
+        """How a cell's benchmark is graded."""
+        return next(
+            benchmark.grading
+            for name, benchmark in self.experiment.benchmarks.items()
+            if f"/benchmark={name}/" in cell_id
+        )
 
     def write(self) -> None:
         """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
@@ -163,18 +179,36 @@ def _check_benchmarks(experiment: Experiment) -> None:
     for name, benchmark in experiment.benchmarks.items():
         at = f"benchmarks.{name}"
         try:
-            load = get_benchmark(benchmark.task).load
-            inspect.signature(load).bind(**benchmark.options)
-            items = load(**benchmark.options)
-        except TypeError as error:
-            valid = ", ".join(inspect.signature(load).parameters)
-            raise ConfigError(f"{at}.options: {error}; valid options: {valid}") from None
+            module = get_benchmark(benchmark.task)
+            _check_arguments(module.load, benchmark.options, f"{at}.options")
+            _check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
+            items = module.load(**benchmark.options)
+        except ConfigError:
+            raise
         except ValueError as error:
             raise ConfigError(f"{at}: {error}") from None
         if not items:
             raise ConfigError(
                 f"{at}: the benchmark is empty: {benchmark.task} with {benchmark.options} has no problems"
             )
+
+
+def _check_arguments(function: Callable[..., Any], values: dict[str, Any], at: str, given: int = 0) -> None:
+    """Check keyword arguments against a function's signature and annotations, but for the first `given` parameters.
+
+    ConfigError, in one line, begins with `at` and names the key.
+    """
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())[given:]
+    fields = {
+        parameter.name: (
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+    }
+    if not fields and values:
+        raise ConfigError(f"{at}: this benchmark takes none, got {', '.join(values)}")
+    validated(create_model("Arguments", __base__=Arguments, **fields), values, at)
 
 
 def _check_writable(folder: Path) -> None:

@@ -57,7 +57,7 @@ GENERATIONS = pa.schema(
         ("problem", pa.string()),
         ("index", pa.int32()),
         ("sample", pa.int32()),
-        ("prompt", pa.string()),
+        ("prompt", pa.string()),  # as tokenized: of messages, what the chat template made of them
         ("prompt_ids", pa.list_(pa.int32())),
         ("reference", pa.string()),
         ("token_ids", pa.list_(pa.int32())),  # output, without the prompt, with the end of sequence if there was one
@@ -72,8 +72,9 @@ GRADED = pa.schema(
         ("problem", pa.string()),
         ("index", pa.int32()),
         ("sample", pa.int32()),
-        ("correct", pa.bool_()),
-        ("parsed", pa.bool_()),  # false: no answer could be read; such a problem counts as wrong
+        ("correct", pa.bool_()),  # null: nothing to grade by, neither right nor wrong
+        ("parsed", pa.bool_()),  # false: no answer could be read; such a problem counts as wrong. null as `correct`
         ("answer", pa.string()),
+        ("scores", pa.map_(pa.string(), pa.bool_())),  # further verdicts by name, e.g. base and plus
     ]
 )

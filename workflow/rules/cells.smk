@@ -22,6 +22,7 @@ rule score:
         f"{RESULTS}/cells/{{cell}}/graded.parquet",
     params:
         folder=f"{RESULTS}/cells/{{cell}}",
+        grading=lambda wildcards: PLAN.grading(wildcards.cell),  # a change grades again
     shell:
         "specloss score {params.folder:q}"
 

@@ -29,8 +29,8 @@ Draws = NDArray[np.float64]
 
 # metric -> (numerator, denominator, factor) in columns of problems.parquet
 METRICS = {
-    "accuracy": ("correct", "samples", 100.0),
-    "parse_failures": ("unparsed", "samples", 100.0),
+    "accuracy": ("correct", "graded", 100.0),
+    "parse_failures": ("unparsed", "graded", 100.0),
     "be": ("be_sum", "full_blocks", 1.0),
     "be_expected": ("be_expected_sum", "full_blocks", 1.0),
     "be_eagle": ("accepted", "blocks", 1.0),
@@ -129,7 +129,7 @@ class Bootstrap:
     def _arrange(self, problems: pd.DataFrame) -> dict[Place, pd.DataFrame]:
         """Per place a table with a row per problem and columns (sum, method, param, seed)."""
         table = problems.assign(
-            unparsed=problems["samples"] - problems["parsed"],
+            unparsed=problems["graded"] - problems["parsed"],
             drafted_full=problems["full_blocks"] * self.study.gamma,
             seconds=problems["draft_s"] + problems["verify_s"] + problems["overhead_s"],
             param=[_param_key(p) for p in problems["param"]],

@@ -15,6 +15,8 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
   decode seconds. Decode seconds are the sum of draft, verify and overhead times over the cell's calls.
 - `tokens_per_call`: output tokens / target calls, over all blocks.
 - `accepted_at`: for position k = 1..gamma, the share of full blocks in which the k-th drafted token was kept.
+- `accuracy`, `parse_failures`: percent of the answers that could be graded (`graded` of `samples`); NaN if none could.
+  `score_<name>`: the same for a benchmark's further scores; NaN in cells of benchmarks without them.
 - `alpha`, `tv_pi_p`, ...: means over the positions at which the rule decided, i.e. up to and including the first
   rejection; later positions of a block hang on a discarded prefix and say nothing about the output.
 """
@@ -38,6 +40,8 @@ from specloss.files import replacing
 
 SUMMARY, PROBLEMS = "summary.parquet", "problems.parquet"
 KEYS = ["pair", "benchmark", "method", "param", "seed"]
+
+SCORE = "score_"  # before the name of a further score (`specloss.benchmarks.Grade`)
 
 # Columns of steps.parquet of which the means over decided positions are taken.
 DISTORTION = (
@@ -96,7 +100,7 @@ def _problems(study: Study, results: Path, whole: Sequence[int]) -> pd.DataFrame
     folders = {str(study.cells[number].folder(results)): number for number in whole}
     if folders:
         return _scan(folders, study)
-    counts = ["cell", "index", "problem", "samples", "correct", "parsed", "blocks", *_step_sums(study)]
+    counts = ["cell", "index", "problem", "samples", "graded", "correct", "parsed", "blocks", *_step_sums(study)]
     return pd.DataFrame({name: pd.Series(dtype=str if name == "problem" else float) for name in counts})
 
 
@@ -110,6 +114,8 @@ def _scan(folders: dict[str, int], study: Study) -> pd.DataFrame:
         # of a tree, the levels at which siblings were tried
         decided = "coalesce(list_max(depth), 0)" if study.tree else "least(len(emitted), drafted)"
         summed = ", ".join(f"({expression})::double as {name}" for name, expression in sums.items())
+        named = db.sql("select distinct unnest(map_keys(scores)) as name from graded order by name").fetchall()
+        scores = "".join(f", sum((scores['{name}'])::int) as \"{SCORE}{name}\"" for (name,) in named)
         none_is_zero = ", ".join(f"case when blocks is null then 0 else {name} end as {name}" for name in sums)
         return db.sql(
             f"""
@@ -118,8 +124,8 @@ def _scan(folders: dict[str, int], study: Study) -> pd.DataFrame:
                 from (select *, {decided} as decided from steps)
                 group by all
             ), answers as (
-                select filename, index, min(problem) as problem, count(*) as samples,
-                       sum(correct::int) as correct, sum(parsed::int) as parsed
+                select filename, index, min(problem) as problem, count(*) as samples, count(correct) as graded,
+                       coalesce(sum(correct::int), 0) as correct, coalesce(sum(parsed::int), 0) as parsed{scores}
                 from graded group by all
             )
             select folders.cell, answers.* exclude (filename),
@@ -193,8 +199,10 @@ def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
     seconds = sums["draft_s"] + sums["verify_s"] + sums["overhead_s"]
     columns = {
         "samples": sums["samples"],
-        "accuracy": 100 * sums["correct"] / sums["samples"],
-        "parse_failures": 100 * (1 - sums["parsed"] / sums["samples"]),
+        "graded": sums["graded"],
+        "accuracy": 100 * sums["correct"] / sums["graded"],
+        "parse_failures": 100 * (1 - sums["parsed"] / sums["graded"]),
+        **{name: 100 * sums[name] / sums["graded"] for name in sums if name.startswith(SCORE)},
         "blocks": sums["blocks"],
         "full_blocks": sums["full_blocks"],
         "tokens": sums["tokens"],

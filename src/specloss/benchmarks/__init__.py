@@ -1,4 +1,8 @@
-"""Benchmarks: one file each, with `load(**options) -> list[Item]` and `grade(text, reference) -> Grade`.
+"""Benchmarks: one file each, with `load(**options) -> list[Item]` and `grade(text, reference, **grading) -> Grade`.
+
+`options` and `grading` are the keys of the same names of a benchmark in a config. They are checked against the two
+functions' signatures and annotations; values that an annotation cannot rule out are refused by a ValueError in one
+line. `options` decide what is decoded and belong to a cell; `grading` can change without decoding again.
 
 A benchmark module knows nothing of models, verification rules or the workflow. Adding one is a file here and a line
 in `MODULES`.
@@ -7,27 +11,48 @@ in `MODULES`.
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import ModuleType
 
+LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
 MODULES = {"chain": "specloss.benchmarks.chain"}
+
+
+class BenchmarkError(ValueError):
+    """A benchmark that cannot be loaded as asked; the message is one line fit for a user."""
+
+
+class UnreachableError(BenchmarkError):
+    """Its data set is on the hub, and the hub cannot be reached from here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One problem. `id` is unique within its benchmark; `prompt` is the raw text given to the tokenizer."""
+    """One problem. `id` is unique within its benchmark, `reference` is what `grade` compares with, None for nothing.
+
+    The prompt is either `prompt`, raw text for the tokenizer, or `messages`, each with a `role` and a `content`, that
+    go through the target's chat template (`specloss.decoding.prompting`). `where` is the file and row it came from.
+    """
 
     id: str
-    prompt: str
-    reference: str
+    prompt: str | None
+    reference: str | None
+    messages: tuple[Mapping[str, str], ...] = ()
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """`answer` is what was parsed from the generation, None when nothing could be: a parse failure is never correct."""
+    """`answer` is what was parsed from the generation, None when nothing could be: a parse failure is never correct.
 
-    correct: bool
+    `correct` is None where there is nothing to grade by: such an answer counts neither as right nor as wrong. `scores`
+    are further verdicts by name, for benchmarks that are scored in several ways; `correct` is one of them.
+    """
+
+    correct: bool | None
     answer: str | None
+    scores: Mapping[str, bool] = field(default_factory=dict)
 
 
 def get_benchmark(name: str) -> ModuleType:

@@ -44,16 +44,15 @@ def decode_cell(
     # heavy imports here, so that thin clients can count problems
     from specloss.decoding.api import decode_prompts
     from specloss.decoding.chain import Prompt
+    from specloss.decoding.prompting import encode
     from specloss.decoding.warp import Warper
     from specloss.verification import get_rule
 
     items = load_items(cell)
     settings, decoding = cell.settings, cell.settings["decoding"]
     chosen = [items[i] for i in indices]
-    prompts = [
-        Prompt(pair.tokenizer(item.prompt).input_ids, item.id, index)
-        for index, item in zip(indices, chosen, strict=True)
-    ]
+    encoded = [encode(pair.tokenizer, item, settings["benchmark"]["chat"]) for item in chosen]
+    prompts = [Prompt(ids, item.id, index) for index, item, (_, ids) in zip(indices, chosen, encoded, strict=True)]
     decoded = decode_prompts(
         pair,
         prompts,
@@ -72,7 +71,7 @@ def decode_cell(
             "problem": [item.id for item in chosen],
             "index": list(indices),
             "sample": [prompt.sample for prompt in prompts],
-            "prompt": [item.prompt for item in chosen],
+            "prompt": [text for text, _ in encoded],
             "prompt_ids": [list(prompt.ids) for prompt in prompts],
             "reference": [item.reference for item in chosen],
             "token_ids": decoded.token_ids,
