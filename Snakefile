@@ -1,12 +1,14 @@
 """specloss: (method x parameter x benchmark x seed) cells -> decode -> score -> summary -> tables, figures, report."""
 
 import os
+import shlex
 import sys
 
-from specloss.cluster.head import owner_id
+from specloss.cluster.head import OWNER, owner_here
+from specloss.cluster.relay import follow
 from specloss.config import ConfigError
 from specloss.plan import describe, make_plan
-from specloss.workflow import claim_folder, remember_owner
+from specloss.workflow import cancel_orphans, claim_folder, remember_owner
 
 if "name" not in config:  # none given by --configfile: the embedded default
 
@@ -28,9 +30,12 @@ except ConfigError as error:
     sys.exit(1)
 if MAIN:
     print(describe(PLAN), file=sys.stderr)
-    os.environ["SPECLOSS_OWNER"] = owner_id(os.getpid())
+    os.environ[OWNER] = owner_here()
 
 RESULTS, REPORTS, EXPERIMENT = str(PLAN.folder), str(PLAN.reports), str(PLAN.file)
+CLUSTER = PLAN.experiment.cluster
+RELAYS = []
+ADDRESS = f"--address {shlex.quote(CLUSTER.address)}" if CLUSTER.address else ""
 
 
 wildcard_constraints:
@@ -60,13 +65,21 @@ rule all:
 
 onstart:
     remember_owner(PLAN.experiment.name)
+    if orphans := cancel_orphans(PLAN.experiment.name, PLAN.results):
+        print(f"cancelled Slurm jobs of a run that was killed: {' '.join(orphans)}", file=sys.stderr)
+    if workflow.non_local_exec:
+        RELAYS.append(follow(PLAN.folder))
 
 
 onsuccess:
-    shell("specloss stop")
+    for relay in RELAYS:
+        relay.stop()
+    shell("specloss stop {ADDRESS}")
     if not workflow.dag_settings.targets:
         print(f"done: {REPORTS}/index.html", file=sys.stderr)
 
 
 onerror:
-    shell("specloss stop")
+    for relay in RELAYS:
+        relay.stop()
+    shell("specloss stop {ADDRESS}")

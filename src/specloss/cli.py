@@ -221,11 +221,24 @@ def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
 
 
 @app.command()
-def stop() -> None:
-    """End the Ray head of this working directory, if one is left."""
-    from specloss.cluster.head import stop_head
+def stop(
+    address: Annotated[
+        str | None, typer.Option(help="the running Ray cluster that was used; it is not stopped")
+    ] = None,
+) -> None:
+    """End the Ray head of this working directory, if one is left; on a cluster that was used, our idle actors."""
+    from specloss.cluster.head import Head, HeadError, given_address, stop_head
+    from specloss.cluster.pool import end_idle_actors
 
     stop_head(Path.cwd())
+    if used := given_address(address):
+        head = Head(used)
+        try:
+            head.check()
+            with head.connected() as ray:
+                end_idle_actors(ray, 0)
+        except HeadError as error:  # what is not there needs no clearing
+            print(f"specloss: {error}", file=sys.stderr)
 
 
 def main() -> None:

@@ -62,7 +62,8 @@ class Plan:
         """What `file` has."""
         return {
             "source": self.source,
-            "config": self.experiment.model_dump(),
+            # not where it runs: the same tables follow on a cluster and on a laptop, none is made again for that
+            "config": self.experiment.model_dump(exclude={"cluster"}),
             "settings": self._settings(),
             "cells": [cell.to_dict() for cell in self.cells],
         }

@@ -54,7 +54,7 @@ class Workdir:
         self.path = path
         path.mkdir(exist_ok=True)
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RAY_", "SLURM_", "SPECLOSS_"))}
-        self.environment = inherited | {"SPECLOSS_OWNER": owner_id(), "PYTHONPATH": str(STUB)} | environment
+        self.environment = inherited | {"SPECLOSS_OWNER": heads.owner_here(), "PYTHONPATH": str(STUB)} | environment
 
     def client(self, *cells: Cell, name: str = "job", room: str = "", **cluster: object) -> subprocess.Popen[str]:
         """A decode job in a process of its own, perhaps with little room on its disk."""
@@ -299,7 +299,7 @@ def test_nothing_outlives_a_killed_owner_and_nothing_else_is_touched(own: Workdi
     shared.run(cell("bystander"))
     bystanders = [*shared.processes(), psutil.Popen(["bash", "-c", "exec -a raylet sleep 60"])]
     owner = subprocess.Popen(["sleep", "60"])
-    own.environment["SPECLOSS_OWNER"] = owner_id(owner.pid)
+    own.environment["SPECLOSS_OWNER"] = heads.owner_here().replace(owner_id(), owner_id(owner.pid))
     own.run(cell("orphan"))
     ours = [*own.processes(), psutil.Process(int(own.record["supervisor"].partition(":")[0]))]
     assert len(ours) > 5
@@ -336,7 +336,7 @@ def test_a_lost_head_is_replaced(own: Workdir) -> None:
 
 def test_a_slurm_job_has_a_head_of_its_own_that_ends_with_it(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="sl") as node:  # pytest's own is too long for sockets
-        job = Workdir(tmp_path, TMPDIR=node, SLURM_JOB_ID="7", SPECLOSS_OWNER="1:of another host")
+        job = Workdir(tmp_path, TMPDIR=node, SLURM_JOB_ID="7", SPECLOSS_OWNER="1:1@login-node/")
         client = job.client(cell("slurm", seconds=0.2))
         wait_for(job.finished)
         (record,) = Path(node).glob("specloss-*/*/head.json")

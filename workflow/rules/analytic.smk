@@ -5,6 +5,10 @@ from specloss.analysis.analytic import ANALYTIC_FIGURES, ANALYTIC_SUFFIXES
 ANALYTIC = str(PLAN.reports.parent / "analytic")
 
 
+localrules:
+    analytic_figure,
+
+
 rule analytic_figure:
     input:
         "config/analytic.yaml",

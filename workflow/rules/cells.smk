@@ -1,6 +1,13 @@
 """Decode and score: the cells."""
 
 
+# A trivial Slurm job occupies its allocation for 10 seconds and more. Not a group either: each member would be a step
+# with a Snakemake of its own
+localrules:
+    score,
+    summarise,
+
+
 rule decode:
     output:
         touch(f"{RESULTS}/batches/{{batch}}.done"),

@@ -9,6 +9,13 @@ SUMMARY = rules.summarise.output
 OPTIONS = f"--results {shlex.quote(str(PLAN.results))}"
 
 
+localrules:
+    table,
+    figure,
+    report,
+    track,
+
+
 rule table:
     input:
         SUMMARY,

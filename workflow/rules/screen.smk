@@ -9,6 +9,11 @@ from specloss.screen.places import trace_files, trace_keys
 SCREEN = f"{REPORTS}/screen"
 
 
+localrules:
+    screen,
+    screen_report,
+
+
 rule trace:
     input:
         ancient(EXPERIMENT),

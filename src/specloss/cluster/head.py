@@ -28,7 +28,7 @@ from specloss.cluster.processes import end_session, owner_id, process_alive
 from specloss.cluster.supervisor import NODE_IP, RECORD, START_SECONDS, head_environment
 from specloss.files import write_text
 
-OWNER = "SPECLOSS_OWNER"
+OWNER = "SPECLOSS_OWNER"  # <owner id>@<place>, see `owner_here`
 # On a cluster that several users share, nobody meets, or ends, the actors of another
 NAMESPACE = f"specloss-{os.getuid()}"
 # Sockets are at <folder>/ray/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store; a path may have 107 bytes
@@ -54,9 +54,14 @@ class Head:
     private: bool = False  # to this process, and ended with it
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def given(self) -> bool:
+        """Whether it is someone's, by its address, and not ours."""
+        return self.folder is None
+
     def check(self) -> None:
         """HeadLost if a head of ours no longer answers, HeadError if a given one does not: that is not ours to mend."""
-        if self.folder is not None:
+        if not self.given:
             if not (process_alive(self.supervisor) and _answers(NODE_IP, *self.ports)):
                 raise HeadLost(f"the Ray head at {self.address} is gone")
             return
@@ -67,7 +72,7 @@ class Head:
     @contextmanager
     def connected(self) -> Iterator[Any]:
         """The `ray` module, connected. HeadError if that fails; a private head is ended on leaving."""
-        if self.folder is not None:
+        if not self.given:
             # a token in the variable would win over the file
             os.environ.pop("RAY_AUTH_TOKEN", None)
             os.environ.update(self.environment)
@@ -90,17 +95,15 @@ def find_head(address: str | None = None) -> Head:
     """The head to use, started if need be. HeadError if none can be had.
 
     1. `address`, else RAY_ADDRESS: used as it is, never stopped. Authentication is as the environment says.
-    2. Inside a Slurm job: a head private to this process, ended with it. One decode job is one allocation, and a
-       head that outlived its job step would be killed by cgroup tracking, or leak without it.
+    2. In a Slurm job that was submitted for this process: a head private to it, ended with it. One decode job is one
+       allocation, and a head that outlived its job step would be killed by cgroup tracking, or leak without it.
     3. Otherwise one head per working directory, shared by all clients. Its owner is named by SPECLOSS_OWNER (the main
-       Snakemake process sets it), else it is the first client; it ends when the owner dies, or by `stop_head`.
+       Snakemake process sets it), else it is the first client; it ends when the owner dies, or by `stop_head`. That is
+       also what a Snakemake with local jobs inside an allocation has.
     """
-    given = address or os.environ.get("RAY_ADDRESS")
-    if given:
+    if given := given_address(address):
         return Head(given)
-    private = "SLURM_JOB_ID" in os.environ
-    # SPECLOSS_OWNER may come from the submit host with the job's environment; its pid means nothing here
-    owner = owner_id() if private else os.environ.get(OWNER) or owner_id()
+    owner, private = _owner()
     if not process_alive(owner):
         raise HeadError(f"{OWNER}={owner} names no living process")
     folder = _folder(Path.cwd(), private)
@@ -120,6 +123,11 @@ def find_head(address: str | None = None) -> Head:
     )
 
 
+def given_address(address: str | None = None) -> str | None:
+    """The address of a cluster that is someone's: `address` (the config's), else RAY_ADDRESS."""
+    return address or os.environ.get("RAY_ADDRESS") or None
+
+
 def stop_head(cwd: Path | None = None) -> bool:
     """End the head of a working directory, if there is one of ours; whether there was.
 
@@ -130,17 +138,38 @@ def stop_head(cwd: Path | None = None) -> bool:
         record = _read(folder)
         if record is None:
             return False
-        owner = os.environ.get(OWNER, record["owner"])
+        owner = _owner()[0] if OWNER in os.environ else record["owner"]
         if owner != record["owner"] and process_alive(record["owner"]):
             return False
         _end(folder)
     return True
 
 
+def owner_here() -> str:
+    """What the main process of a run puts into SPECLOSS_OWNER: itself, and where its pid means something.
+
+    Slurm gives a job the environment of the submit host, so that the variable also comes where it must not count.
+    """
+    return f"{owner_id()}@{_place()}"
+
+
+def _place() -> str:
+    return f"{socket.gethostname()}/{os.environ.get('SLURM_JOB_ID', '')}"
+
+
+def _owner() -> tuple[str, bool]:
+    """Whom a head here lives for, and whether it is for this process alone."""
+    owner, _, place = os.environ.get(OWNER, "").partition("@")
+    if owner and place == _place():
+        return owner, False
+    return owner_id(), "SLURM_JOB_ID" in os.environ
+
+
 def _folder(cwd: Path, private: bool) -> Path:
-    key = str(cwd.resolve())
+    # two allocations on a node have GPUs of their own
+    key = f"{cwd.resolve()}:{os.environ.get('SLURM_JOB_ID', '')}"
     if private:
-        key += f":{os.environ['SLURM_JOB_ID']}:{os.getpid()}"
+        key += f":{os.getpid()}"
     name = Path(f"specloss-{os.getuid()}", _host() + _hex4(key))
     base = Path(os.environ.get("TMPDIR") or "/tmp")
     folder = base / name if len(str(base / name)) <= LONGEST_FOLDER else Path("/tmp") / name

@@ -17,7 +17,7 @@ from typing import Any
 from specloss.cells import Cell, read_batch
 from specloss.cluster.head import Head, HeadLost, find_head
 from specloss.cluster.output import write_cell, write_failure
-from specloss.cluster.pool import Pool
+from specloss.cluster.pool import LINGER_SECONDS, Pool
 from specloss.cluster.progress import Progress
 from specloss.cluster.worker import CellFailed, Decoded
 
@@ -74,7 +74,7 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
     folder = results / left[0].experiment
     folder.mkdir(parents=True, exist_ok=True)
     job = Job(results, cluster, Progress(folder, len(left), log), left)
-    with _ending_on_signals():
+    with _ending_on_signals(), _noting_the_end(job.progress):
         for heads_left in reversed(range(MAX_HEADS)):
             try:
                 head = find_head(cluster.get("address"))
@@ -141,7 +141,8 @@ class _Run:
 
     def _pool(self, cell: Cell) -> Pool:
         if cell.pair not in self._pools:
-            self._pools[cell.pair] = Pool(self._ray, cell.pair, cell.settings["pair"], self._job.cluster)
+            linger = LINGER_SECONDS if self._head.given else None
+            self._pools[cell.pair] = Pool(self._ray, cell.pair, cell.settings["pair"], self._job.cluster, linger)
         return self._pools[cell.pair]
 
     def _split(self, cell: Cell) -> bool:
@@ -229,6 +230,17 @@ class _Run:
             if chunk.cell.id == cell.id:
                 self._ray.cancel(ref)
         self._job.fail(cell, reason, trace)
+
+
+@contextmanager
+def _noting_the_end(progress: Progress) -> Iterator[None]:
+    """What ends the job also stands in its log: on a cluster, its stderr is a file of the batch system."""
+    try:
+        yield
+    except BaseException as error:
+        with suppress(OSError):  # of a full disk, perhaps
+            progress.note(f"stopped: {error or type(error).__name__}")
+        raise
 
 
 @contextmanager

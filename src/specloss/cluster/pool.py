@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from specloss.cells import config_hash
@@ -16,6 +17,8 @@ MAX_CPU_ACTORS = 2
 MAX_RESTARTS, MAX_TASK_RETRIES = 10, 2
 ANSWER_SECONDS = 10.0  # an actor answers in milliseconds once it runs, but starts in a second or more
 IDLE_SECONDS = 5.0
+# On a cluster that was given, actors that nobody has asked for anything this long end: their GPUs are not ours to keep
+LINGER_SECONDS = 120.0
 
 
 class Pool:
@@ -25,26 +28,33 @@ class Pool:
     many there are, so that pairs side by side do not wait for each other for ever.
     """
 
-    def __init__(self, ray: Any, name: str, pair: dict[str, Any], cluster: dict[str, Any]) -> None:
+    def __init__(
+        self, ray: Any, name: str, pair: dict[str, Any], cluster: dict[str, Any], linger: float | None = None
+    ) -> None:
         """`ray` is connected; `name` and `pair` come from the config, `cluster` is its section.
 
-        HeadError if the cluster has fewer GPUs than one pair needs.
+        `linger`: seconds without work after which actors end by themselves. HeadError if no node of the cluster has as
+        many GPUs as one pair needs.
         """
-        self._ray, self._name, self._pair = ray, name, pair
-        resources = ray.cluster_resources()
-        gpus = resources.get("GPU", 0)
+        self._ray, self._name, self._pair, self._linger = ray, name, pair, linger
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        gpus = [node.get("GPU", 0) for node in nodes]
+        cores = max((int(node.get("CPU", 0)) for node in nodes), default=0) or 1  # of one node: an actor is on one
         per_pair = cluster.get("gpus_per_pair")
-        self._gpus = per_pair if per_pair is not None else float(gpus > 0)
-        cores = int(resources.get("CPU", 1))
+        self._gpus = per_pair if per_pair is not None else float(any(gpus))
         wanted = cluster.get("actors", "auto")
         if self._gpus:
-            fit = math.floor(gpus / self._gpus + 1e-9)
-            if fit == 0:
-                raise HeadError(f"pair {name} needs {self._gpus:g} GPUs, the Ray cluster has {gpus:g}")
-            self.size = fit if wanted == "auto" else min(wanted, fit)
+            fit = [math.floor(count / self._gpus + 1e-9) for count in gpus]
+            if not any(fit):
+                raise HeadError(
+                    f"pair {name} needs {self._gpus:g} GPUs on one node (cluster.gpus_per_pair), "
+                    f"the largest node of the Ray cluster has {max(gpus, default=0):g}"
+                )
+            self.size = sum(fit) if wanted == "auto" else min(wanted, sum(fit))
+            side_by_side = min(self.size, max(fit))
         else:
-            self.size = min(cores, MAX_CPU_ACTORS) if wanted == "auto" else wanted
-        self._threads = max(1, cores // self.size)
+            self.size = side_by_side = min(cores, MAX_CPU_ACTORS) if wanted == "auto" else wanted
+        self._threads = max(1, cores // side_by_side)
         # A cluster that outlives a run must not decode with the code, or the pair, of an earlier one
         self._key = config_hash([pair, code_version(), self._threads])
         self._actors: dict[int, Any] = {}
@@ -91,17 +101,21 @@ class Pool:
                     max_restarts=MAX_RESTARTS,
                     max_task_retries=MAX_TASK_RETRIES,
                 )
-                .remote(self._name, self._pair, self._threads, os.getcwd())
+                .remote(self._name, self._pair, self._threads, os.getcwd(), self._linger)
             )
         return self._actors[slot]
 
     def _make_room(self) -> None:
         """End idle actors of other pairs, so that ours get their GPUs. A client that wanted one creates it again."""
-        ours = {f"{self._name}-{self._key}-{slot}" for slot in range(self.size)}
-        for name in set(self._ray.util.list_named_actors()) - ours:
-            try:
-                actor = self._ray.get_actor(name)
-                if self._ray.get(actor.idle.remote(), timeout=1) > IDLE_SECONDS:
-                    self._ray.kill(actor)
-            except (ValueError, self._ray.exceptions.RayError):
-                continue  # gone, or not placed itself
+        end_idle_actors(self._ray, IDLE_SECONDS, {f"{self._name}-{self._key}-{slot}" for slot in range(self.size)})
+
+
+def end_idle_actors(ray: Any, seconds: float, spared: Iterable[str] = ()) -> None:
+    """End the actors of this user that have had no task for so long; a client that still wants one makes it anew."""
+    for name in set(ray.util.list_named_actors()) - set(spared):
+        try:
+            actor = ray.get_actor(name)
+            if ray.get(actor.idle.remote(), timeout=1) > seconds:
+                ray.kill(actor)
+        except (ValueError, ray.exceptions.RayError):
+            continue  # gone, or not placed itself

@@ -15,6 +15,7 @@ from pathlib import Path
 
 RUN, FINISHED = "run.json", "progress.tsv"
 SECONDS_BETWEEN_LINES = 2.0
+PROGRESS_LINE = "decode  "  # how lines of progress begin
 
 
 class Progress:
@@ -23,7 +24,7 @@ class Progress:
     def __init__(self, folder: Path, pending: int, log: Path | None = None) -> None:
         """`folder` is the experiment's in results; `pending` the job's own cells, for when there is no run.json."""
         self._folder, self._pending, self._started = folder, pending, time.time()
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, ValueError):
             run = json.loads((folder / RUN).read_text())
             self._pending, self._started = run["pending"], run["started"]
         self._log = log
@@ -61,9 +62,10 @@ class Progress:
         """Where the run is, unless it has been said."""
         if self._behind:
             self._shown, self._behind = time.monotonic(), False
-            self.say(self._line())
+            self.say(self.line())
 
-    def _line(self) -> str:
+    def line(self) -> str:
+        """Where the run is: cells, speed, time left."""
         finished = self._folder / FINISHED
         rows = [line.split("\t") for line in finished.read_text().splitlines()] if finished.exists() else []
         rows = [row for row in rows if float(row[0]) >= self._started]
@@ -72,7 +74,7 @@ class Progress:
         begun = min((float(row[0]) - float(row[3]) for row in rows), default=self._started)
         elapsed = max(time.time() - max(begun, self._started), 1e-3)
         left = max(self._pending - done, 0) * elapsed / max(done, 1)
-        return f"decode  {done}/{self._pending} cells  {tokens / elapsed:,.0f} tokens/s  {_duration(left)} left"
+        return f"{PROGRESS_LINE}{done}/{self._pending} cells  {tokens / elapsed:,.0f} tokens/s  {_duration(left)} left"
 
 
 def _duration(seconds: float) -> str:

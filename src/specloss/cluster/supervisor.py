@@ -69,6 +69,22 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def allocated_gpus() -> int | None:
+    """GPUs of this Slurm job; None outside of one, where Ray counts the machine's.
+
+    Inside, Ray must not count: where no cgroup hides them, the driver shows it all GPUs of the node, other users' too.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    for name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        if name in os.environ:
+            devices = [device.strip() for device in os.environ[name].split(",")]
+            # indices, or GPU-... and MIG-... ids; Slurm writes NoDevFiles where there are none
+            return len([device for device in devices if device not in ("", "-1", "NoDevFiles")])
+    count = os.environ.get("SLURM_GPUS_ON_NODE", "")
+    return int(count) if count.isdigit() else 0
+
+
 def free_ports() -> int:
     """First port of a block of PORT_BLOCK whose fixed ports are free. OSError if none is found."""
     starts = list(range(PORTS.start, PORTS.stop, PORT_BLOCK))
@@ -97,6 +113,7 @@ def _command(folder: Path, first_port: int) -> list[str]:
     # Without grpcio there is no Ray client server, and naming a port for one is an error; with it, the default is 10001
     if importlib.util.find_spec("grpc"):
         ports.append(f"--ray-client-server-port={first_port + PORT_BLOCK - 1}")
+    gpus = allocated_gpus()
     return [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
         f"--node-ip-address={NODE_IP}",
@@ -105,6 +122,7 @@ def _command(folder: Path, first_port: int) -> list[str]:
         f"--max-worker-port={first_port + PORT_BLOCK - 2}",
         f"--temp-dir={folder / 'ray'}",
         f"--num-cpus={available_cores()}",
+        *([] if gpus is None else [f"--num-gpus={gpus}"]),
         f"--object-store-memory={object_store_bytes()}",
         "--include-dashboard=false",
         "--include-log-monitor=false",

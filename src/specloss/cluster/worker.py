@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 import time
 import traceback
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,7 +52,8 @@ class PairWorker:
     order of arrival, because a pair has one cache and torch one pool of threads for each thread that calls it.
     """
 
-    def __init__(self, name: str, pair: dict[str, Any], threads: int, cwd: str) -> None:
+    def __init__(self, name: str, pair: dict[str, Any], threads: int, cwd: str, linger: float | None = None) -> None:
+        """`linger`: seconds without work after which the actor ends itself, whatever became of its clients."""
         # Before torch is imported, and also against Ray, which sets 1 for actors that reserve no CPU.
         os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
         with suppress(OSError):  # Ray's workers run at nice 15; undoing that takes privileges on most machines
@@ -62,11 +64,14 @@ class PairWorker:
         self._pair: Any = None
         self._thread = ThreadPoolExecutor(1, "decode")
         self._tasks = 0
+        self._abandoned: set[Future[Decoded]] = set()
         self._last = time.monotonic()
         self._claimed = float("-inf")
         self._batch_limits: dict[str, int] = {}  # by benchmark: what did not run out of memory
         self._counts: dict[str, int] = {}
         self._notes: list[str] = []
+        if linger:
+            threading.Thread(target=self._end_when_idle, args=(linger,), daemon=True).start()
 
     async def claim(self) -> int:
         """Tasks here, running and waiting. 0 also claims the actor: others are told 1 until its next task comes."""
@@ -77,10 +82,20 @@ class PairWorker:
         return max(self._tasks, 1)
 
     async def idle(self) -> float:
-        """Seconds since the last task ended; 0 if there is one, or one is about to come."""
-        if self._tasks or time.monotonic() - self._claimed < CLAIM_SECONDS:
+        """Seconds since the last task ended; 0 if there is one that a client waits for, or one is about to come."""
+        return self._idle()
+
+    def _idle(self) -> float:
+        if self._tasks > len(self._abandoned) or time.monotonic() - self._claimed < CLAIM_SECONDS:
             return 0.0
         return time.monotonic() - self._last
+
+    def _end_when_idle(self, linger: float) -> None:
+        import ray
+
+        while self._idle() < linger:
+            time.sleep(min(linger / 4, 5.0))
+        ray.kill(ray.get_runtime_context().current_actor)  # for good: an exit would count as a death, and be undone
 
     async def count(self, cell: dict[str, Any]) -> int:
         """Problems of a cell. CellFailed if its benchmark cannot be loaded."""
@@ -93,10 +108,16 @@ class PairWorker:
         self._tasks += 1
         task = self._thread.submit(self._decode, Cell.from_dict(cell), indices, batch_size, trace)
         task.add_done_callback(self._ended)  # of the thread's task: a cancelled coroutine does not stop a running one
-        return await asyncio.wrap_future(task)
+        try:
+            return await asyncio.wrap_future(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                self._abandoned.add(task)  # it runs on, for nobody
+            raise
 
-    def _ended(self, _: Future[Decoded]) -> None:
+    def _ended(self, task: Future[Decoded]) -> None:
         self._tasks -= 1
+        self._abandoned.discard(task)
         self._last = time.monotonic()
 
     def _count(self, cell: Cell) -> int:
