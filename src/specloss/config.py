@@ -19,7 +19,7 @@ from specloss.benchmarks import LOCAL_FILES
 from specloss.cells import Cell
 from specloss.decoding.shape import TreeShape
 from specloss.files import file_hash
-from specloss.models.tokenizers import fingerprint
+from specloss.models.checkpoint import fingerprint
 
 if TYPE_CHECKING:
     from specloss.verification import Rule, TreeRule
@@ -44,15 +44,22 @@ class Pair(Model):
     kind: Literal["draft", "eagle3"] = Field(
         "draft", description="draft: a separate model that drafts chains; eagle3: an EAGLE-3 head that drafts trees"
     )
-    target: str = Field(description="local folder or hub id of the target")
-    draft: str = Field(description="local folder or hub id of the draft model, or of the head")
+    target: str = Field(description="the target: local folder, GGUF file, hub id, or a GGUF file on the hub")
+    draft: str = Field(description="the draft model, as for the target; or the head, a folder or hub id")
     target_revision: str | None = Field(None, description="commit or tag of the target on the hub")
     draft_revision: str | None = Field(None, description="commit or tag of the draft or head on the hub")
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and forwards")
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced|balanced_low_0|sequential)$")] = Field(
         "auto", description="auto (a GPU if there is one), cpu, cuda, cuda:N, or a device map of transformers"
     )
-    attention: str = Field("sdpa", description="attention implementation of transformers; must take a 4-D mask")
+    attention: Literal["sdpa", "eager"] = Field(
+        "sdpa", description="attention implementation of transformers, of those that take a 4-D mask"
+    )
+    eos: list[int | str] | None = Field(
+        None,
+        description="end-of-sequence tokens, as ids or texts; none: those of the target's generation_config, else of "
+        "its config, else of its tokenizer",
+    )
     trust_remote_code: bool = Field(False, description="run code that comes with a checkpoint")
 
 

@@ -163,15 +163,12 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
 
 
 def _check_pairs(experiment: Experiment) -> None:
-    from specloss.models.tokenizers import ModelError, check_head, check_model, check_models
+    from specloss.models.checkpoint import ModelError
+    from specloss.models.tokenizers import check_models
 
     for name, pair in experiment.pairs.items():
         try:
-            if pair.kind == "eagle3":
-                check_model(pair.target)
-                check_head(pair.draft)
-            else:
-                check_models(pair.target, pair.draft)
+            check_models(pair.target, pair.draft, pair.target_revision, pair.draft_revision, pair.kind)
         except ModelError as error:
             raise ConfigError(f"pairs.{name}: {error}") from None
 

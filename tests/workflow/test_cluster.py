@@ -153,7 +153,9 @@ def test_a_split_cell_is_whole_and_in_order_and_says_how_it_was_made(shared: Wor
     assert list(at) == [(index, step) for index in range(11) for step in (0, 1)]
     meta = json.loads((folder / "cell.json").read_text())
     assert Cell.from_dict(meta["cell"]) == split and meta["key"] == split.key
-    assert {"code", "packages", "device", "dtype", "seed", "decode_seconds"} == meta["run"].keys()
+    assert {*("code", "packages", "device", "dtype", "models", "generation", "seed", "decode_seconds")} == meta[
+        "run"
+    ].keys()
     for table in (steps, generations):
         assert json.loads(table.schema.metadata[b"specloss"]) == {"key": split.key, "run": meta["run"]}
 

@@ -55,9 +55,17 @@ def provenance(cell: Cell, parts: Sequence[Decoded]) -> dict[str, Any]:
         "packages": parts[0].made["packages"],
         "device": ", ".join(sorted({part.made["device"] for part in parts})),
         "dtype": parts[0].made["dtype"],
+        "models": parts[0].made["models"],
+        "generation": effective_settings(cell),
         "seed": cell.seed,
         "decode_seconds": round(sum(part.seconds for part in parts), 3),
     }
+
+
+def effective_settings(cell: Cell) -> dict[str, Any]:
+    """What shaped the text beside rule and models: the config's settings, and no others."""
+    limit = cell.settings["benchmark"]["max_new_tokens"]
+    return {**cell.settings["decoding"], "max_new_tokens": limit, "repetition_penalty": 1.0}
 
 
 def write_failure(cell: Cell, results: Path, reason: str, trace: str) -> Path:

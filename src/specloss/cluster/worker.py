@@ -164,6 +164,8 @@ class PairWorker:
         pair = load_pair(**self._settings)
         self._pair = pair
         self._say(f"loaded pair {self._name} in {time.perf_counter() - start:.1f} s on {pair.provenance()['device']}")
+        for note in pair.notes:
+            self._say(f"pair {self._name}: {note}")
 
     def _say(self, line: str) -> None:
         print(line, flush=True)  # Ray's own log of this worker

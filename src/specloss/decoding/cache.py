@@ -33,7 +33,8 @@ class RaggedLayer(CacheLayerMixin):
         """Write [rows, heads, new, dim] at the cache's current slots; return what this forward attends to."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        at = (self.cache.row_index, slice(None), self.cache.slots)
+        rows, slots = self.cache.written(key_states.device)
+        at = (rows, slice(None), slots)
         self.keys[at] = key_states.transpose(1, 2)
         self.values[at] = value_states.transpose(1, 2)
         if self.cache.prefilling:  # new rows start empty: their own keys are all there is to see
@@ -54,7 +55,7 @@ class RaggedLayer(CacheLayerMixin):
 
 
 class RaggedCache(Cache):
-    """`rows` x `time` of keys and values for each of a model's layers."""
+    """`rows` x `time` of keys and values for each of a model's layers, each where its layer is."""
 
     def __init__(self, layers: int, rows: int, time: int, device: torch.device) -> None:
         self.rows, self.time = rows, time
@@ -63,22 +64,34 @@ class RaggedCache(Cache):
         self._all_rows = torch.arange(rows, device=device).unsqueeze(1)
         self.row_index = self._all_rows  # [rows of this forward, 1]
         self.slots = torch.empty(0)  # [rows of this forward, new tokens]
+        self._elsewhere: dict[torch.device, tuple[Tensor, Tensor]] = {}
         super().__init__(layers=[RaggedLayer(self) for _ in range(layers)])
 
     def at(self, slots: Tensor, visible: int) -> RaggedCache:
         """Prepare a forward of all rows that writes at `slots` [rows, new] and sees the first `visible` slots."""
         self.row_index, self.slots, self.visible, self.prefilling = self._all_rows, slots, visible, False
+        self._elsewhere.clear()
         return self
 
     def fill(self, rows: Tensor, slots: Tensor) -> RaggedCache:
         """Prepare a forward that fills the rows `rows` [n] from empty, at `slots` [n, new]."""
         self.row_index, self.slots, self.visible, self.prefilling = rows.unsqueeze(1), slots, slots.shape[1], True
+        self._elsewhere.clear()
         return self
+
+    def written(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """`row_index` and `slots` on a layer's device: a model over several GPUs has layers on each."""
+        if device == self.slots.device:
+            return self.row_index, self.slots
+        if device not in self._elsewhere:  # once per forward and device, not per layer
+            self._elsewhere[device] = self.row_index.to(device), self.slots.to(device)
+        return self._elsewhere[device]
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but `rows` [n], in that order."""
         for layer in self.layers:
             if layer.is_initialized:
-                layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+                at = rows.to(layer.keys.device)
+                layer.keys, layer.values = layer.keys[at], layer.values[at]
         self.rows = len(rows)
         self._all_rows = self._all_rows[: self.rows]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specloss.models.tokenizers import ModelError
+from specloss.models.checkpoint import ModelError
 
 if TYPE_CHECKING:
     from specloss.models.pair import LoadedPair, load_pair

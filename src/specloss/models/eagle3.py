@@ -26,7 +26,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from specloss.models.tokenizers import ModelError
+from specloss.models.checkpoint import ModelError
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from specloss.models.checkpoint import Checkpoint, ModelError, locate
 from specloss.models.eagle3 import load_head
-from specloss.models.tokenizers import ModelError, check_head, check_model, check_models, tokenizer_difference
+from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
+from specloss.models.tokenizers import check_models, tokenizer_difference
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
     """Two models in evaluation mode and the tokenizer of both: the target, a causal LM, and what drafts for it.
 
-    `draft` is a causal LM, or of kind eagle3 an EAGLE-3 head (`specloss.models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not
-    exist. `context` is the number of tokens that both models can hold. `eos_ids` are the target's.
+    `draft` is a causal LM, or of kind eagle3 an EAGLE-3 head (`specloss.models.eagle3.Eagle3Head`). `vocab` is the
+    number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not exist. `context`
+    is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
+    metadata of cells, and `notes` what a user should know of it, a line each.
     """
 
     target: Any
@@ -28,17 +32,20 @@ class LoadedPair:
     context: int
     eos_ids: tuple[int, ...]
     kind: str = "draft"
+    about: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
     def device(self) -> torch.device:
         """Where inputs go."""
         return self.target.device
 
-    def provenance(self) -> dict[str, str]:
-        """Device name and dtype, as recorded with each cell."""
+    def provenance(self) -> dict[str, Any]:
+        """Device name, dtype and what else is known of the models, as recorded with each cell."""
         device = self.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        return {"device": name, "dtype": str(self.target.dtype).removeprefix("torch.")}
+        about = {"vocab": self.vocab, "context": self.context, "eos_ids": list(self.eos_ids), **self.about}
+        return {"device": name, "dtype": str(self.target.dtype).removeprefix("torch."), "models": about}
 
 
 def load_pair(
@@ -51,102 +58,85 @@ def load_pair(
     dtype: str = "auto",
     device: str = "auto",
     attention: str = "sdpa",
+    eos: Sequence[int | str] | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedPair:
-    """Load a pair by hub ids or local folders; the arguments are the keys of a config's pair.
+    """Load a pair by hub ids, local folders or GGUF files; the arguments are the keys of a config's pair.
 
-    Kind eagle3: `draft` is an EAGLE-3 head. ModelError, in one line, for a folder that is missing or incomplete,
-    different tokenizers, a head that does not fit its target, or a model that the ragged cache cannot serve.
+    Kind eagle3: `draft` is an EAGLE-3 head. With a device map over several GPUs the draft or head, which is small, is
+    whole on the target's first. ModelError, in one line, for a model that is missing, incomplete or damaged, different
+    tokenizers, a head that does not fit its target, or a model that the ragged cache cannot serve.
     """
     if kind not in ("draft", "eagle3"):
         raise ModelError(f"pair kind {kind!r} is not known; known: draft, eagle3")
     target, draft = str(target), str(draft)
+    check_models(target, draft, target_revision, draft_revision, kind)
+    sources = [locate(target, target_revision), locate(draft, draft_revision)]
+    tokenizer = load_tokenizer(sources[0], trust_remote_code)
+    if kind == "draft":
+        _check_same(sources, tokenizer, load_tokenizer(sources[1], trust_remote_code))
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    first = load_model(sources[0], dtype, device, attention, trust_remote_code)
     if kind == "eagle3":
-        check_model(target)
-        check_head(draft)
-        return _with_head(target, draft, target_revision, draft_revision, dtype, device, attention, trust_remote_code)
-    check_models(target, draft)
-    sources = ((target, target_revision), (draft, draft_revision))
-    try:
-        tokenizers = [
-            AutoTokenizer.from_pretrained(model, revision=revision, trust_remote_code=trust_remote_code)
-            for model, revision in sources
-        ]
-        models = [_load(model, revision, dtype, device, attention, trust_remote_code) for model, revision in sources]
-    except OSError as error:
-        raise ModelError(f"cannot load {target} with {draft}: {' '.join(str(error).split())}") from error
+        second = load_head(draft, first, revision=draft_revision)
+        configs = [first.config.get_text_config()]
+    else:
+        near = str(first.device) if device in DEVICE_MAPS else device
+        second = load_model(sources[1], dtype, near, attention, trust_remote_code)
+        configs = [model.config.get_text_config() for model in (first, second)]
+    vocab = min(config.vocab_size for config in configs)
+    ends = eos_ids(first, tokenizer, eos)
+    if eos is not None and not all(0 <= token < vocab for token in ends):
+        raise ModelError(f"eos: {list(ends)} are not all ids that the models share, 0 to {vocab - 1}")
+    about = {role: describe_model(model) for role, model in (("target", first), ("draft", second))}
+    return LoadedPair(
+        target=first,
+        draft=second,
+        tokenizer=tokenizer,
+        vocab=vocab,
+        context=min(config.max_position_embeddings for config in configs),
+        eos_ids=ends,
+        kind=kind,
+        about=about | {"attention": attention},
+        notes=tuple(note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])),
+    )
+
+
+def _check_same(sources: Sequence[Checkpoint], *tokenizers: Any) -> None:
     backends = [getattr(tokenizer, "backend_tokenizer", None) for tokenizer in tokenizers]
     if all(backends):
         difference = tokenizer_difference(*backends)
     else:
         difference = None if tokenizers[0].get_vocab() == tokenizers[1].get_vocab() else "their vocabularies differ"
     if difference:
-        raise ModelError(f"target {target} and draft {draft} have different tokenizers: {difference}")
-    configs = [model.config.get_text_config() for model in models]
-    return LoadedPair(
-        target=models[0],
-        draft=models[1],
-        tokenizer=tokenizers[0],
-        vocab=min(config.vocab_size for config in configs),
-        context=min(config.max_position_embeddings for config in configs),
-        eos_ids=_eos_ids(models[0], tokenizers[0]),
-    )
+        names = [source.name for source in sources]
+        raise ModelError(f"target {names[0]} and draft {names[1]} have different tokenizers: {difference}")
 
 
-def _with_head(
-    target: str,
-    head: str,
-    target_revision: str | None,
-    head_revision: str | None,
-    dtype: str,
-    device: str,
-    attention: str,
-    trust: bool,
-) -> LoadedPair:
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(target, revision=target_revision, trust_remote_code=trust)
-        model = _load(target, target_revision, dtype, device, attention, trust)
-    except OSError as error:
-        raise ModelError(f"cannot load {target}: {' '.join(str(error).split())}") from error
-    config = model.config.get_text_config()
-    return LoadedPair(
-        target=model,
-        draft=load_head(head, model, revision=head_revision),
-        tokenizer=tokenizer,
-        vocab=config.vocab_size,
-        context=config.max_position_embeddings,
-        eos_ids=_eos_ids(model, tokenizer),
-        kind="eagle3",
-    )
+def describe_model(model: Any) -> dict[str, Any]:
+    """What was loaded: commit on the hub, type, quantisation, devices, and settings of its own that do not apply."""
+    config = getattr(model, "config", None)
+    quantization = getattr(config, "quantization_config", None) or {}
+    quantization = quantization if isinstance(quantization, dict) else quantization.to_dict()
+    method = quantization.get("quant_method")
+    about = {
+        "commit": getattr(config, "_commit_hash", None),
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "quantization": method and str(getattr(method, "value", method)),
+        "devices": sorted({str(parameter.device) for parameter in model.parameters()}),
+        "ignored_generation_config": ignored_settings(model),
+    }
+    return {name: value for name, value in about.items() if value}
 
 
-def _load(model: str, revision: str | None, dtype: str, device: str, attention: str, trust: bool) -> Any:
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    config = AutoConfig.from_pretrained(model, revision=revision, trust_remote_code=trust)
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise ModelError(f"{model}: layers of kind {', '.join(sorted(kinds))}; only full attention can be rolled back")
-    # torch_dtype "auto" takes the checkpoint's own type
-    loaded = AutoModelForCausalLM.from_pretrained(
-        model,
-        revision=revision,
-        trust_remote_code=trust,
-        dtype=dtype,
-        attn_implementation=attention,
-        device_map=device if device not in ("cpu", "cuda") else None,
-    )
-    # Sampling settings that a checkpoint brings along never apply: our own loop warps the logits.
-    return (loaded.to(device) if device in ("cpu", "cuda") else loaded).eval()
-
-
-def _eos_ids(model: Any, tokenizer: Any) -> tuple[int, ...]:
-    """The target's end-of-sequence ids: its generation config may name several (a turn's end, a text's end)."""
-    for source in (model.generation_config, model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        if ids is not None:
-            return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
-    return ()
+def _notes(source: Checkpoint, about: dict[str, Any]) -> Iterator[str]:
+    """What a user should know of a loaded model, a line each."""
+    if ignored := about.get("ignored_generation_config"):
+        settings = ", ".join(f"{name} {value}" for name, value in ignored.items())
+        yield f"{source.name}: its generation_config has {settings}; not applied, the config's decoding settings are"
+    if not source.local and source.revision is None and "commit" in about:
+        yield f"{source.name}: no revision is pinned; the newest was taken, {about['commit']}"
 
 
 def versions() -> dict[str, str]:

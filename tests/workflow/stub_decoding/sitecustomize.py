@@ -9,7 +9,8 @@ from types import ModuleType, SimpleNamespace
 
 
 def load_pair(**settings):
-    return SimpleNamespace(device="stub", provenance=lambda: {"device": "stub", "dtype": "float32"})
+    made = {"device": "stub", "dtype": "float32", "models": {}}
+    return SimpleNamespace(device="stub", notes=(), provenance=lambda: made)
 
 
 def count_problems(cell):

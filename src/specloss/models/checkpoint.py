@@ -1,0 +1,148 @@
+"""Where a model is: a local folder, a GGUF file, or the hub. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+WEIGHTS = ("*.safetensors", "*.bin")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+_MAGIC = b"GGUF"
+_EXTRAS = {"gptq": ("gptq", ("optimum", "gptqmodel"))}  # by quantisation method: our extra, and what it installs
+
+
+class ModelError(ValueError):
+    """A model that cannot be used; the message is one line fit for a user."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model as a config names it. `place` is a folder or a hub id, `gguf` the file in it, if it is one."""
+
+    name: str
+    place: str
+    gguf: str | None
+    local: bool
+    revision: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """For `from_pretrained`, after `place`."""
+        # transformers looks for a GGUF file in the working directory first
+        return {"gguf_file": str(self.file.resolve())} if self.gguf else {"revision": self.revision}
+
+    @property
+    def file(self) -> Path:
+        """The local GGUF file."""
+        return Path(self.place, self.gguf or "")
+
+    def check(self, tokenizer: bool = True) -> None:
+        """What can be seen without loading. ModelError for local files that are missing, incomplete or damaged.
+
+        An EAGLE-3 head has no `tokenizer` of its own.
+        """
+        if not self.local:
+            return
+        if self.gguf:
+            self.header  # noqa: B018  reading it is the check
+            return
+        folder = Path(self.place)
+        if not (folder / "config.json").exists():
+            raise ModelError(f"{self.name}: not a model folder, it has no config.json")
+        if not any(path for pattern in WEIGHTS for path in folder.glob(pattern)):
+            raise ModelError(f"{self.name}: the folder has no weights (model.safetensors)")
+        if tokenizer and not any((folder / name).exists() for name in TOKENIZERS):
+            raise ModelError(f"{self.name}: the folder has no tokenizer (tokenizer.json); save one beside the weights")
+        check_quantization(self.name, self.config.get("quantization_config"))
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """The local folder's `config.json`. ModelError if it is no JSON object."""
+        path = Path(self.place, "config.json")
+        try:
+            config = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise ModelError(f"{path} is no model config: {' '.join(str(error).split())}") from None
+        if not isinstance(config, dict):
+            raise ModelError(f"{path} is no model config: it has no keys")
+        return config
+
+    @cached_property
+    def header(self) -> Any:
+        """A `gguf.GGUFReader` of the local GGUF file. ModelError, in one line, if it is damaged or cut short."""
+        from gguf import GGUFReader
+
+        with self.file.open("rb") as file:
+            if file.read(4) != _MAGIC:
+                raise ModelError(f"{self.name}: not a GGUF file, it does not begin with {_MAGIC.decode()}")
+        size = self.file.stat().st_size
+        try:
+            reader = GGUFReader(self.file)
+            end = max(tensor.data_offset + int(tensor.n_bytes) for tensor in reader.tensors)
+        except (ValueError, IndexError, KeyError, OverflowError) as error:
+            reason = " ".join(str(error).split())
+            raise ModelError(f"{self.name}: a damaged or cut GGUF file of {size} bytes ({reason})") from None
+        if end > size:
+            raise ModelError(f"{self.name}: a cut GGUF file, it has {size} bytes of at least {end}")
+        return reader
+
+
+def locate(model: str, revision: str | None = None) -> Checkpoint:
+    """Find what a config names. ModelError for a local path at which there is nothing.
+
+    `model` is a folder, a GGUF file, a hub id `owner/name`, or a GGUF file on the hub, `owner/name/FILE.gguf`.
+    """
+    path = Path(model)
+    gguf = path.name if path.suffix.lower() == ".gguf" else None
+    parts = model.split("/")
+    if path.is_file() if gguf else path.is_dir():
+        if revision:
+            raise ModelError(f"{model}: revision {revision!r} is for models on the hub; this one is here")
+        return Checkpoint(model, str(path.parent if gguf else path), gguf, local=True)
+    if gguf:
+        if len(parts) < 3 or Path(parts[0]).exists() or parts[0] in ("", ".", "..", "~"):
+            raise ModelError(f"{model}: no such GGUF file (one on the hub would be 'owner/name/{gguf}')")
+        return Checkpoint(model, "/".join(parts[:2]), "/".join(parts[2:]), local=False, revision=revision)
+    if len(parts) != 2 or parts[0] in ("", ".", "..", "~") or path.suffix in (".json", ".safetensors"):
+        raise ModelError(f"{model}: no such model folder (a hub id would be 'owner/name')")
+    return Checkpoint(model, model, None, local=False, revision=revision)
+
+
+def check_quantization(model: str, quantization: Any) -> None:
+    """ModelError if a checkpoint's `quantization_config` needs an optional extra that is not installed."""
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    extra, packages = _EXTRAS.get(str(method), ("", ()))
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ModelError(
+            f"{model}: a {str(method).upper()} checkpoint, which needs {' and '.join(missing)}; "
+            f"pip install 'specloss[{extra}]', or -e '.[{extra}]' in a clone"
+        )
+
+
+def fingerprint(model: str) -> str | None:
+    """16 hex digits that tell a local model's weights from others under the same path; None for the hub.
+
+    Hashes names, sizes and both ends (1 MiB each) of the weight files: all of a small model, moments for a large one.
+    """
+    path = Path(model)
+    if path.is_dir():
+        files = [file for pattern in (*WEIGHTS, "*.json") for file in sorted(path.glob(pattern))]
+    elif path.is_file():
+        files = [path]
+    else:
+        return None
+    digest = hashlib.sha256()
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as opened:
+            digest.update(opened.read(1 << 20))
+            opened.seek(max(size - (1 << 20), 0))
+            digest.update(opened.read())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,134 @@
+"""Loading one model and one tokenizer with transformers, whatever a config names: folder, GGUF file or hub id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import hf_hub_download
+from tokenizers import pre_tokenizers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from specloss.models.checkpoint import Checkpoint, ModelError, check_quantization
+
+DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
+# Of a generation config, what is no sampling setting: ids, caching, bookkeeping
+_NO_SETTINGS = {
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "use_cache", "cache_implementation"),
+    *("transformers_version", "output_attentions", "output_hidden_states", "return_dict_in_generate", "max_length"),
+}
+
+
+def load_tokenizer(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
+    """The tokenizer of a checkpoint. ModelError, in one line, if it cannot be loaded."""
+    with one_line(checkpoint):
+        checkpoint = _fetched(checkpoint)
+        tokenizer = AutoTokenizer.from_pretrained(
+            checkpoint.place, trust_remote_code=trust_remote_code, **checkpoint.arguments
+        )
+    if checkpoint.gguf:
+        _split_as_named(tokenizer, checkpoint)
+    return tokenizer
+
+
+def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
+    """The config of a model that the ragged cache can serve. ModelError, in one line, for others."""
+    with one_line(checkpoint):
+        checkpoint = _fetched(checkpoint)
+        config = AutoConfig.from_pretrained(
+            checkpoint.place, trust_remote_code=trust_remote_code, **checkpoint.arguments
+        )
+    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        raise ModelError(
+            f"{checkpoint.name}: layers of kind {', '.join(sorted(kinds))}; only full attention can be rolled back"
+        )
+    check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
+    return config
+
+
+def load_model(
+    checkpoint: Checkpoint, dtype: str, device: str, attention: str = "sdpa", trust_remote_code: bool = False
+) -> Any:
+    """A causal LM in evaluation mode; `device` is one of torch's or a device map of transformers.
+
+    `dtype` "auto" takes the checkpoint's own type; a GGUF file is dequantised, to float32. ModelError, in one line, if
+    it cannot be loaded.
+    """
+    config = load_config(checkpoint, trust_remote_code)
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ModelError(f"device {device!r}: torch sees no GPU here")
+    with one_line(checkpoint):
+        checkpoint = _fetched(checkpoint)
+        model = AutoModelForCausalLM.from_pretrained(
+            checkpoint.place,
+            config=config,
+            trust_remote_code=trust_remote_code,
+            dtype=dtype,
+            attn_implementation=attention,
+            device_map=None if device == "cpu" else device if device in DEVICE_MAPS else {"": device},
+            **checkpoint.arguments,
+        )
+    return model.eval()
+
+
+def ignored_settings(model: Any) -> dict[str, Any]:
+    """Sampling settings that a checkpoint's generation config brings along; they never apply.
+
+    Our own loop warps the logits, with the settings of the config alone.
+    """
+    generation = getattr(model, "generation_config", None)
+    found = generation.to_diff_dict() if generation else {}
+    return {name: found[name] for name in sorted(found.keys() - _NO_SETTINGS) if not name.startswith("_")}
+
+
+def eos_ids(model: Any, tokenizer: Any, asked: Sequence[int | str] | None = None) -> tuple[int, ...]:
+    """End-of-sequence ids: those asked for, else of the generation config, the config, or the tokenizer, in that order.
+
+    A generation config may name several (a turn's end, a text's end). ModelError for a text that is not one token.
+    """
+    if asked is not None:
+        known = tokenizer.get_vocab()
+        unknown = [token for token in asked if isinstance(token, str) and token not in known]
+        if unknown:
+            raise ModelError(f"eos: {unknown[0]!r} is no token of the tokenizer")
+        return tuple(token if isinstance(token, int) else known[token] for token in asked)
+    for source in (model.generation_config, model.config.get_text_config(), tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        if ids is not None:
+            return tuple(ids) if isinstance(ids, list | tuple) else (int(ids),)
+    return ()
+
+
+@contextmanager
+def one_line(checkpoint: Checkpoint) -> Iterator[None]:
+    """What transformers and the hub's client say of a checkpoint that cannot be loaded, as a ModelError."""
+    at = f" at revision {checkpoint.revision}" if checkpoint.revision else ""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise ModelError(f"cannot load {checkpoint.name}{at}: {' '.join(str(error).split())}") from error
+
+
+def _fetched(checkpoint: Checkpoint) -> Checkpoint:
+    """A GGUF file of the hub as a local one; all else as it is."""
+    if not checkpoint.gguf or checkpoint.local:
+        return checkpoint
+    path = Path(hf_hub_download(checkpoint.place, checkpoint.gguf, revision=checkpoint.revision))
+    return replace(checkpoint, place=str(path.parent), gguf=path.name, local=True)
+
+
+def _split_as_named(tokenizer: Any, checkpoint: Checkpoint) -> None:
+    """Make a GGUF file's tokenizer split digits as its file says: transformers takes GPT-2's way for every Llama."""
+    field = checkpoint.header.fields.get("tokenizer.ggml.pre")
+    if field is not None and field.contents() == "smollm":
+        backend = tokenizer.backend_tokenizer
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Digits(individual_digits=True), backend.pre_tokenizer]
+        )
