@@ -1,0 +1,98 @@
+"""One trial: code under test and its tests, each in a box of its own, joined by two pipes of plain values."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from specloss.benchmarks.sandbox.box import NOT_ISOLATED, Limits, SandboxError, box
+from specloss.benchmarks.sandbox.isolation import isolation
+
+OUT_OF_TIME = "out of time"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether all tests passed; `reason` says in a line why not."""
+
+    passed: bool
+    reason: str = ""
+
+
+def run_tests(
+    answer: str,
+    tests: str,
+    entry_point: str,
+    *,
+    imports: str = "",
+    answer_imports: str = "",
+    packages: Sequence[str] = ("numpy",),
+    limits: Limits = Limits(),
+    layers: Sequence[str] | None = None,
+) -> Verdict:
+    """Whether `tests` (Python, which calls `entry_point`) run to their end with the function that `answer` defines.
+
+    `imports` are run before the tests and `answer_imports` before the answer; both sides may import `packages`.
+    `layers` are those of the machine (`isolation`) if not given. SandboxError if a box cannot be made.
+    """
+    if layers is None:
+        layers = isolation().layers
+    task = {
+        "answer": answer,
+        "answer_imports": answer_imports,
+        "imports": imports,
+        "tests": tests,
+        "entry_point": entry_point,
+    }
+    requests, replies = os.pipe(), os.pipe()
+    ends = {*requests, *replies}
+    captured = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    try:
+        with (
+            box(
+                ["answer", str(requests[0]), str(replies[1])],
+                layers,
+                limits,
+                (requests[0], replies[1]),
+                packages,
+            ) as tested,
+            box(
+                ["judge", str(requests[1]), str(replies[0])],
+                layers,
+                limits,
+                (requests[1], replies[0]),
+                packages,
+                **captured,
+            ) as judge,
+        ):
+            # so that each side sees the end of the other
+            while ends:
+                os.close(ends.pop())
+            try:
+                out, error = judge.communicate(json.dumps(task).encode(), limits.wall_seconds)
+            except subprocess.TimeoutExpired:
+                return Verdict(False, OUT_OF_TIME)
+            with suppress(subprocess.TimeoutExpired):
+                # it ends by itself when its pipe does, unless it is up to something
+                tested.wait(0.05)
+    finally:
+        while ends:
+            os.close(ends.pop())
+    return _verdict(out, error, judge.returncode, tested.returncode)
+
+
+def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) -> Verdict:
+    if NOT_ISOLATED in (judge_status, answer_status):
+        raise SandboxError(f"the sandbox failed: {' '.join(error.decode(errors='replace').split()) or 'no reason'}")
+    if judge_status != 0:
+        # values that take too long or too much memory to compare
+        return Verdict(False, f"the tests ended with exit status {judge_status}")
+    verdict = json.loads(out)
+    reason = " ".join(str(verdict["reason"]).split())
+    if not verdict["passed"] and answer_status in (128 + 24, 128 + 9, 128 + 14, 124):
+        reason = f"{OUT_OF_TIME} or memory: {reason}"
+    return Verdict(verdict["passed"], reason)
