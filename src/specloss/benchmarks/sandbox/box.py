@@ -20,7 +20,7 @@ from typing import Any
 HERE = Path(__file__).parent
 LAUNCHER, INSIDE = HERE / "launcher", HERE / "inside"
 LAYERS = ("namespaces", "user", "landlock", "seccomp")
-NOT_ISOLATED = 125  # exit status of the launcher
+TIME_IS_UP, NOT_ISOLATED = 124, 125  # exit statuses of the launcher
 SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 LOADER_CACHE = "/etc/ld.so.cache"
 # the hash seed makes the order of sets, and with it verdicts, the same in every run; it excludes -I, all of whose
@@ -34,18 +34,14 @@ class SandboxError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one program. CPU time decides, so that a busy machine makes no verdict; wall time ends those that sleep."""
+    """Of one program. CPU time decides, so that a busy machine makes no verdict; wall time is for those that sleep."""
 
     cpu_seconds: int = 10
+    wall_seconds: float = 40
     memory_bytes: int = 2 << 30
     disk_bytes: int = 64 << 20  # of its folder, and of one file
     threads: int = 16
     open_files: int = 64
-
-    @property
-    def wall_seconds(self) -> float:
-        """Three times the CPU time and a little for the start: only sleep, or a very busy machine, takes that long."""
-        return 3.0 * self.cpu_seconds + 10
 
 
 @contextmanager
@@ -70,7 +66,7 @@ def box(
         "folder": folder,
         "readable": readable,
         "listable": listable,
-        "limits": asdict(limits) | {"wall_seconds": limits.wall_seconds},
+        "limits": asdict(limits),
         "command": [_interpreter(), *PYTHON_FLAGS, str(INSIDE), *program],
     }
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from specloss.benchmarks.sandbox.box import NOT_ISOLATED, Limits, SandboxError, box
+from specloss.benchmarks.sandbox.box import NOT_ISOLATED, TIME_IS_UP, Limits, SandboxError, box
 from specloss.benchmarks.sandbox.isolation import isolation
 
 OUT_OF_TIME = "out of time"
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ def run_tests(
     imports: str = "",
     answer_imports: str = "",
     packages: Sequence[str] = ("numpy",),
-    limits: Limits = Limits(),
+    limits: Limits = DEFAULT_LIMITS,
     layers: Sequence[str] | None = None,
 ) -> Verdict:
     """Whether `tests` (Python, which calls `entry_point`) run to their end with the function that `answer` defines.
@@ -86,13 +88,18 @@ def run_tests(
 
 
 def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) -> Verdict:
-    if NOT_ISOLATED in (judge_status, answer_status):
-        raise SandboxError(f"the sandbox failed: {' '.join(error.decode(errors='replace').split()) or 'no reason'}")
+    # what the code's process says of itself decides nothing: it could say anything
+    if judge_status == NOT_ISOLATED or (judge_status == 0 and not out):
+        said = (
+            b"".join(error.splitlines()[:1]).decode(errors="replace")
+            or f"exit statuses {judge_status}, {answer_status}"
+        )
+        raise SandboxError(f"the sandbox failed: {said}")
     if judge_status != 0:
         # values that take too long or too much memory to compare
         return Verdict(False, f"the tests ended with exit status {judge_status}")
     verdict = json.loads(out)
-    reason = " ".join(str(verdict["reason"]).split())
-    if not verdict["passed"] and answer_status in (128 + 24, 128 + 9, 128 + 14, 124):
+    reason = " ".join(verdict["reason"].split())
+    if not verdict["passed"] and answer_status in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, TIME_IS_UP):
         reason = f"{OUT_OF_TIME} or memory: {reason}"
     return Verdict(verdict["passed"], reason)

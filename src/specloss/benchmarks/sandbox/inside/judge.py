@@ -19,17 +19,29 @@ class AnswerError(Exception):
 
 
 def main(requests: int, replies: int) -> None:
-    """Read a task (JSON) from stdin, run its tests, and write `{"passed": bool, "reason": str}` to stdout."""
+    """Read a task (JSON) from stdin, run its tests, and write `{"passed": bool, "reason": str}` to stdout.
+
+    Nothing is written if the other side never came up, before it had run any of the code.
+    """
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # prints of a test script are no verdict
     task = json.load(sys.stdin)
     outgoing, incoming = os.fdopen(requests, "wb"), os.fdopen(replies, "rb")
+    if not _is_ready(incoming):
+        return
     try:
         reason = _run(task, outgoing, incoming)
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
     json.dump({"passed": reason is None, "reason": (reason or "")[:300]}, verdict)
     verdict.close()
+
+
+def _is_ready(incoming: BinaryIO) -> bool:
+    try:
+        return wire.receive(incoming) == ["ready"]
+    except EOFError:
+        return False
 
 
 def _run(task: dict[str, Any], outgoing: BinaryIO, incoming: BinaryIO) -> str | None:
@@ -50,11 +62,6 @@ def _run(task: dict[str, Any], outgoing: BinaryIO, incoming: BinaryIO) -> str | 
     def call(*positional: Any, **named: Any) -> Any:
         return ask("call", task["entry_point"], wire.encode(list(positional)), wire.encode(named))
 
-    try:
-        if wire.receive(incoming) != ["ready"]:
-            return "not ready"
-    except (EOFError, wire.WireError):
-        return "not ready"
     if "numpy" in task["tests"]:
         _compare_shapes()
     namespace: dict[str, Any] = {"__name__": "tests", task["entry_point"]: call}

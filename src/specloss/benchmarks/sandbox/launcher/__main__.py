@@ -75,7 +75,12 @@ def _wait_for_first_process(spec: dict[str, Any], user: int | None) -> int:
             _refuse(error)
         finally:
             os._exit(NOT_ISOLATED)
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(child, signal.SIGKILL))
+
+    def end(*_: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, end)
     os.close(ready[1])
     os.close(go[0])
     os.read(ready[0], 1)
