@@ -64,7 +64,8 @@ def _trends(evidence: Evidence, pair: str) -> str:
     study, said = evidence.study, []
     for method, grid in study.mixtures_and_ceilings.items():
         if len(grid) > 1:
-            slopes = [interval(over_l(evidence, pair, m, method)) for m in (study.metric("be", pair), "be_expected")]
+            metrics = [study.metric(name, pair) for name in ("be", "be_expected")]
+            slopes = [interval(over_l(evidence, pair, m, method)) for m in metrics]
             counted, expected = (points(value, 3, "") for value in slopes)
             said.append(f"{method} {counted} (expected {expected})")
     changes = f"Change of BE for each 0.1 of l: {'; '.join(said)}. " if said else ""

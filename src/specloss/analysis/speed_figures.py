@@ -28,12 +28,18 @@ def acceptance_by_position(evidence: Evidence, columns: int = 2) -> Plot:
         here = data[data["pair"] == pair]
         _draw_positions(panel, here, method)
         panel.set_title(method if len(study.pairs) == 1 else f"{pair}: {method}")
+    where = "block"
+    shown = "The share of full blocks in which the k-th drafted token was kept and emitted"
+    sums = "BE is one more than the sum of a line's values; an end of sequence cuts a block"
+    if study.tree:
+        where = "tree"
+        shown = "The share of target calls whose accepted path reaches level k of the drafted tree"
+        sums = "BE is the sum of a line's values; an end of sequence cuts a path"
     return Plot(
         "acceptance_by_position",
-        "Acceptance by position in the block",
-        "The share of full blocks in which the k-th drafted token was kept and emitted, mean over benchmarks and "
-        "seeds; one line per parameter, the lossless run dotted. BE is one more than the sum of a line's values; an "
-        "end of sequence cuts a block, so even a method that accepts everything falls with the position.",
+        f"Acceptance by position in the {where}",
+        f"{shown}, mean over benchmarks and seeds; one line per parameter, the lossless run dotted. {sums}, so even a "
+        "method that accepts everything falls with the position.",
         data,
         figure,
     )

@@ -34,6 +34,7 @@ METRICS = {
     "be": ("be_sum", "full_blocks", 1.0),
     "be_expected": ("be_expected_sum", "full_blocks", 1.0),
     "be_eagle": ("accepted", "blocks", 1.0),
+    "be_eagle_expected": ("expected_sum", "blocks", 1.0),
     "tokens_per_call": ("tokens", "blocks", 1.0),
     "ds": ("drafted_full", "seconds", 1.0),
     "ds_eagle": ("tokens", "seconds", 1.0),

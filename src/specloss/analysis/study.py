@@ -22,8 +22,12 @@ DEFINITIONS = {
     "given the drafted tokens: the same number with less noise.",
     "ds": "DS: tokens drafted in blocks of gamma, per second of decoding (single-draft convention).",
     "be_eagle": "BE: accepted drafted tokens per call, without the bonus token (EAGLE-3 convention).",
+    "be_eagle_expected": "BE expected: BE with a tree's accepted tokens replaced by their mean over the rule's coin "
+    "flips, given the tree: the same number with less noise.",
     "ds_eagle": "DS: output tokens per second of decoding (EAGLE-3 convention).",
 }
+# What the metrics of the single-draft convention are called in the EAGLE-3 one; of trees only those mean anything.
+EAGLE = {"be": "be_eagle", "be_expected": "be_eagle_expected", "ds": "ds_eagle"}
 
 
 @dataclass(frozen=True)
@@ -212,12 +216,12 @@ class Study:
         return found
 
     def metric(self, name: str, pair: str) -> str:
-        """The metric that `be` or `ds` means for a pair: the single-draft convention, or the paper's EAGLE-3 one."""
+        """What `be`, `be_expected` or `ds` is for a pair: the metric of that name, or that of the EAGLE-3 convention."""
         single = self.config["pairs"][pair].get("kind", "draft") == "draft"
-        return name if single or name not in ("be", "ds") else f"{name}_eagle"
+        return name if single else EAGLE.get(name, name)
 
     def define(self, *names: str) -> str:
-        """What `be` or `ds` mean here, in words."""
+        """What `be`, `be_expected` or `ds` mean here, in words."""
         used = dict.fromkeys(self.metric(name, pair) for name in names for pair in self.pairs)
         return " ".join(DEFINITIONS[metric] for metric in used)
 

@@ -5,7 +5,8 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
 - A *full block* is a target call with exactly gamma drafted tokens. An end of sequence or the output limit inside a
   kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
   the block still counts as full because gamma tokens were drafted for it.
-  Of trees every call with a drafted tree counts as full, and gamma stands for the levels of a tree.
+  Of trees every call with a drafted tree counts as full, and gamma stands for the levels of a tree. They have no
+  single-draft measures: `be`, `be_expected` and `ds` are NaN.
 - `be`, single-draft block efficiency: mean over full blocks of accepted + 1.
 - `be_expected`: the same with accepted replaced by its mean over the rule's coin flips, given the drafted tokens
   (`expected_accepted` of the trace). It estimates the same number as `be` with less variance.
@@ -14,7 +15,8 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
 - `ds`, single-draft decoding speed: full blocks * gamma / decode seconds. `ds_eagle` = `tokens_per_s`: output tokens /
   decode seconds. Decode seconds are the sum of draft, verify and overhead times over the cell's calls.
 - `tokens_per_call`: output tokens / target calls, over all blocks.
-- `accepted_at`: for position k = 1..gamma, the share of full blocks in which the k-th drafted token was kept.
+- `accepted_at`: for position (of trees: level) k = 1..gamma, the share of full blocks in which the k-th drafted token
+  was kept.
 - `accuracy`, `parse_failures`: percent of the answers that could be graded (`graded` of `samples`); NaN if none could.
   `score_<name>`: the same for a benchmark's further scores; NaN in cells of benchmarks without them.
 - `alpha`, `tv_pi_p`, ...: means over the positions at which the rule decided, i.e. up to and including the first
@@ -34,7 +36,7 @@ import pyarrow.parquet as pq
 
 from specloss import __version__ as VERSION
 from specloss.analysis.completeness import WHOLE, cell_status
-from specloss.analysis.study import Study
+from specloss.analysis.study import EAGLE, Study
 from specloss.cells import GRADED, STEPS, config_hash
 from specloss.files import replacing
 
@@ -189,13 +191,13 @@ def _summary(study: Study, problems: pd.DataFrame, status: Sequence[str]) -> pd.
     numbers = problems.drop(columns=["problem", "index"])
     sums = numbers.groupby("cell").sum(skipna=False).reindex(rows.index).astype(float)
     rows["problems"] = problems.groupby("cell").size().reindex(rows.index).astype(float)
-    rows = pd.concat([rows, _ratios(sums, study.gamma)], axis=1)
+    rows = pd.concat([rows, _ratios(sums, study)], axis=1)
     at = sums[[f"accepted_at_{k}" for k in range(1, study.gamma + 1)]].div(sums["full_blocks"], axis=0)
     rows["accepted_at"] = [None if np.isnan(shares).any() else list(shares) for shares in at.to_numpy()]
     return rows
 
 
-def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
+def _ratios(sums: pd.DataFrame, study: Study) -> pd.DataFrame:
     seconds = sums["draft_s"] + sums["verify_s"] + sums["overhead_s"]
     columns = {
         "samples": sums["samples"],
@@ -212,7 +214,7 @@ def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
         "be_eagle": sums["accepted"] / sums["blocks"],
         "be_eagle_expected": sums["expected_sum"] / sums["blocks"],
         "tokens_per_call": sums["tokens"] / sums["blocks"],
-        "ds": sums["full_blocks"] * gamma / seconds,
+        "ds": sums["full_blocks"] * study.gamma / seconds,
         "ds_eagle": sums["tokens"] / seconds,
         "tokens_per_s": sums["tokens"] / seconds,
     }
@@ -220,6 +222,8 @@ def _ratios(sums: pd.DataFrame, gamma: int) -> pd.DataFrame:
         columns[f"{part}_share"] = sums[f"{part}_s"] / seconds
     for name in DISTORTION:
         columns[name] = sums[f"{name}_sum"] / sums["decided"]
+    if study.tree:
+        columns |= dict.fromkeys(EAGLE, np.nan)
     return pd.DataFrame(columns).replace([np.inf, -np.inf], np.nan)
 
 

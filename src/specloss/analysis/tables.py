@@ -13,7 +13,7 @@ from specloss.analysis.ablations import coupling, table1, table6
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.findings import check, to_frame
 from specloss.analysis.statistics import Interval, cells_of, over_seeds
-from specloss.analysis.study import LOSSLESS, Place, Setting, Study, level_text
+from specloss.analysis.study import EAGLE, LOSSLESS, Place, Setting, Study, level_text
 from specloss.analysis.table import (
     HEADS,
     OVERALL,
@@ -202,18 +202,22 @@ def time(evidence: Evidence) -> Table:
         "be": "BE",
         "be_expected": "BE expected",
         "be_eagle": "BE (EAGLE-3)",
+        "be_eagle_expected": "BE expected (EAGLE-3)",
         "tokens_per_call": "tokens / call",
         "ds": "DS",
         "ds_eagle": "DS (EAGLE-3), tokens / s",
     }
+    both = "Both conventions of BE and DS are here and must not be compared with one another."
+    if evidence.study.tree:
+        names = {name: head for name, head in names.items() if name not in EAGLE}
+        both = "BE and DS are those of the EAGLE-3 convention; trees have no blocks of gamma tokens."
     return _averages(
         evidence,
         "time",
         "Time and speed",
         names,
         "Means over benchmarks and seeds. Draft, verify and overhead are shares of the decode time; BE expected is BE "
-        "from the closed-form acceptance probabilities: the same mean with less noise. Both conventions of BE and DS "
-        "are here and must not be compared with one another.",
+        f"from the closed-form acceptance probabilities: the same mean with less noise. {both}",
     )
 
 
@@ -265,7 +269,7 @@ MAKERS: dict[str, Callable[[Evidence], Table]] = {
 
 
 PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle")
-BLOCKS = ("be", "be_expected", "be_eagle", "tokens_per_call")
+BLOCKS = ("be", "be_expected", "be_eagle", "be_eagle_expected", "tokens_per_call")
 
 
 def _in_order(evidence: Evidence) -> list[Setting]:

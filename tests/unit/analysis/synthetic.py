@@ -108,6 +108,18 @@ def write_experiment(
     return path, results
 
 
+def as_trees(experiment_json: Path) -> Path:
+    """The same experiment, said to be of an EAGLE-3 head whose trees have as many levels as the blocks had tokens."""
+    content = json.loads(experiment_json.read_text())
+    for pair in content["config"]["pairs"].values():
+        pair["kind"] = "eagle3"
+    levels = content["config"]["decoding"].pop("gamma")
+    content["config"]["decoding"]["tree"] = {"total_token": 20, "depth": levels - 1, "top_k": 4}
+    path = experiment_json.with_name("trees.json")
+    path.write_text(json.dumps(content))
+    return path
+
+
 def _matched(method: str, param: float | None) -> float | None:
     return None if MATCHED[method] == "standard_sd" else param
 

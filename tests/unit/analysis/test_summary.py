@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import END, generation_row, graded_row, save_cell, step_row, write_experiment
+from synthetic import END, as_trees, generation_row, graded_row, save_cell, step_row, write_experiment
 
 from specloss.analysis.study import Study
 from specloss.analysis.summary import PROBLEMS, read_problems, read_summary, summarise
@@ -53,6 +53,14 @@ def test_be_counts_accepted_plus_one_over_blocks_with_gamma_drafted_tokens(cell_
 
 def test_eagle_be_is_accepted_per_call_without_the_bonus(cell_row):
     assert cell_row["be_eagle"] == pytest.approx((2 + 0 + 2 + 1 + 1) / 5)
+
+
+def test_trees_have_the_measures_of_the_eagle_convention_alone(handmade, cell_row):
+    path, results = handmade
+    trees = summarise(as_trees(path), results).iloc[0]
+    assert trees[["be", "be_expected", "ds"]].isna().all()
+    for name in ("be_eagle", "be_eagle_expected", "ds_eagle", "tokens_per_call"):
+        assert trees[name] == cell_row[name] > 0
 
 
 def test_expected_be_takes_the_mean_over_the_rules_coin_flips(cell_row):

@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pandas as pd
 import pytest
-from synthetic import write_experiment
+from synthetic import as_trees, write_experiment
 
 from specloss.analysis import TABLES, tables_for, write_table
 from specloss.analysis.evidence import Evidence
@@ -27,6 +27,15 @@ def broken(tmp_path_factory) -> Evidence:
     path, results = write_experiment(tmp_path_factory.mktemp("broken"), problems=10)
     cell = next(c for c in Study.read(path).cells if (c.method, c.param, c.seed) == ("cos", 0.4, 1))
     (cell.folder(results) / "graded.parquet").unlink()
+    summarise(path, results)
+    return Evidence.read(path, results)
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory) -> Evidence:
+    """A small experiment whose pair drafts trees."""
+    path, results = write_experiment(tmp_path_factory.mktemp("trees"), problems=20)
+    path = as_trees(path)
     summarise(path, results)
     return Evidence.read(path, results)
 
@@ -57,6 +66,19 @@ def test_an_experiment_has_the_tables_that_it_has_methods_for(evidence, tmp_path
     assert tables_for(evidence.study) == USUAL
     path, _ = write_experiment(tmp_path, problems=1, seeds=(0,), grids={"standard_sd": [None], "lenience": [0.8]})
     assert tables_for(Study.read(path)) == tuple(name for name in USUAL if name != "gaps")
+
+
+def test_of_trees_every_table_has_the_eagle_convention_and_no_other(trees):
+    lossless = trees.summary[trees.summary["method"] == "standard_sd"]
+    table4 = make_table("table4", trees)
+    row = table4.data[(table4.data["method"] == "standard_sd") & (table4.data["benchmark"] == "level_2")].iloc[0]
+    here = lossless[lossless["benchmark"] == "level_2"]
+    for name, metric in (("be", "be_eagle"), ("be_expected", "be_eagle_expected"), ("ds", "ds_eagle")):
+        assert row[f"{name}_mean"] == pytest.approx(here[metric].mean(), rel=1e-5), name
+    for name in ("table4", "table2", "time"):
+        table = make_table(name, trees)
+        assert "EAGLE-3 convention" in table.reading and "gamma drafted" not in table.reading, name
+    assert not {"be", "be_expected", "ds"} & set(make_table("time", trees).data.columns)
 
 
 @pytest.mark.parametrize("name", USUAL)
