@@ -38,6 +38,9 @@ RELAYS = []
 ADDRESS = f"--address {shlex.quote(CLUSTER.address)}" if CLUSTER.address else ""
 
 
+report: "workflow/report/workflow.rst"
+
+
 wildcard_constraints:
     cell=r"pair=[^/]+/benchmark=[^/]+/method=[^/]+/param=[^/]+/seed=\d+",
     batch=r"[^/]+",

@@ -18,6 +18,8 @@ import pytest
 import yaml
 from places import DEMO, ROOT
 
+from specloss.analysis import FIGURES, tables_for
+from specloss.analysis.study import Study
 from specloss.config import ConfigError
 from specloss.plan import Plan, make_plan
 from specloss.workflow import claim_folder
@@ -155,6 +157,14 @@ def test_a_second_run_does_nothing_and_says_so(project):
     before = project.finished()
     assert "Nothing to be done" in project.run()
     assert project.finished() == before
+
+
+def test_snakemakes_own_report_has_every_table_figure_and_the_page(project):
+    project.run("--report", "snakemake.html")
+    text = (project.folder / "snakemake.html").read_text()
+    names = [f"{name}.csv" for name in tables_for(Study.from_dict(project.plan.content))]
+    for name in [*names, *(f"{name}.svg" for name in FIGURES), "index.html"]:
+        assert name in text
 
 
 def test_nothing_is_left_running(project):

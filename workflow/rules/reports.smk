@@ -2,7 +2,7 @@
 
 import shlex
 
-from specloss.analysis import FIGURES, tables_for
+from specloss.analysis import FIGURES, FIGURE_SUFFIXES, TABLE_SUFFIXES, tables_for
 from specloss.analysis.study import Study
 
 SUMMARY = rules.summarise.output
@@ -20,7 +20,13 @@ rule table:
     input:
         SUMMARY,
     output:
-        multiext(f"{REPORTS}/tables/{{name}}", ".csv", ".md", ".tex"),
+        report(
+            f"{REPORTS}/tables/{{name}}.csv",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"table": "{name}"},
+        ),
+        [f"{REPORTS}/tables/{{name}}.{suffix}" for suffix in TABLE_SUFFIXES if suffix != "csv"],
     shell:
         "specloss table {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
@@ -29,7 +35,13 @@ rule figure:
     input:
         SUMMARY,
     output:
-        multiext(f"{REPORTS}/figures/{{name}}", ".svg", ".png", ".csv"),
+        report(
+            f"{REPORTS}/figures/{{name}}.svg",
+            caption="../report/figure.rst",
+            category="Figures",
+            labels={"figure": "{name}"},
+        ),
+        [f"{REPORTS}/figures/{{name}}.{suffix}" for suffix in FIGURE_SUFFIXES if suffix != "svg"],
     shell:
         "specloss figure {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/figures {OPTIONS}"
 
@@ -40,7 +52,7 @@ rule report:
         expand(rules.table.output, name=tables_for(Study.from_dict(PLAN.content))),
         expand(rules.figure.output, name=FIGURES),
     output:
-        f"{REPORTS}/index.html",
+        report(f"{REPORTS}/index.html", caption="../report/page.rst", category="Page"),
     shell:
         "specloss report {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 TABLES = ("findings", "table4", "table2", "gaps", "table1", "table6", "coupling", "distortion", "time")
 FIGURES = ("fig1_gap_by_level", "fig3_truncation", "fig6_collaborative", "acceptance_by_position", "time_split")
 TABLE_SUFFIXES = ("csv", "md", "tex")
-FIGURE_SUFFIXES = ("svg", "png", "csv")
+DRAWINGS = ("svg", "pdf", "png")
+FIGURE_SUFFIXES = (*DRAWINGS, "csv")
 
 
 def tables_for(study: Study) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> l
 
 
 def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
-    """Write one of `FIGURES` as `out/<name>.{svg,png,csv}`; see `specloss.analysis.figures`."""
+    """Write one of `FIGURES` as `out/<name>.{svg,pdf,png,csv}`; see `specloss.analysis.figures`."""
     from specloss.analysis import figures
 
     return figures.write_figure(name, experiment_json, results, out)

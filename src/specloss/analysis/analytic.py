@@ -1,6 +1,6 @@
 """Figures 2, 4 and 8 of the paper: what a rule does to two distributions, by closed form and without any decoding.
 
-    config/analytic.yaml  --write_analytic-->  <name>.csv, <name>.svg, <name>.png, <name>.md (the caption)
+    config/analytic.yaml  --write_analytic-->  <name>.csv, .svg, .pdf, .png, and .md (the caption)
 
 - `fig2_induced`: one gate and one collaborative rule on one pair (p, q): overlap, accepted mass, ceiling, output.
 - `fig4_candidates`: what a truncation baseline adds to or takes from block efficiency, by the kind of candidates.
@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import yaml
 from pydantic import Field, field_validator, model_validator
 
+from specloss.analysis import DRAWINGS
 from specloss.config import ConfigError, Model, read_yaml, validated
 from specloss.files import write_text
 
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from specloss.analysis.plot import Plot
 
 ANALYTIC_FIGURES = ("fig2_induced", "fig4_candidates", "fig8a_strength", "fig8b_ceiling")
-ANALYTIC_SUFFIXES = ("csv", "svg", "png", "md")
+ANALYTIC_SUFFIXES = ("csv", *DRAWINGS, "md")
 KINDS = ("matching", "partial", "unrelated")
 
 Gates = Literal["spec_cascade", "typical_acceptance"]
@@ -215,7 +216,7 @@ def make_analytic(name: str, settings: Analytic) -> Plot:
 
 
 def write_analytic(name: str, config: Path, out: Path) -> list[Path]:
-    """Write one of `ANALYTIC_FIGURES` as `out/<name>.{csv,svg,png,md}`; returns the paths.
+    """Write one of `ANALYTIC_FIGURES` as `out/<name>` with each of `ANALYTIC_SUFFIXES`; returns the paths.
 
     ConfigError, in one line, for an unknown name and for anything wrong with the config.
     """
@@ -226,12 +227,11 @@ def write_analytic(name: str, config: Path, out: Path) -> list[Path]:
     from specloss.analysis.plot import save
 
     plot = make_analytic(name, settings)
-    csv, svg, png, caption = (Path(out) / f"{name}.{suffix}" for suffix in ANALYTIC_SUFFIXES)
+    csv, caption = (Path(out) / f"{name}.{suffix}" for suffix in ("csv", "md"))
     write_text(csv, plot.data.to_csv(index=False))
-    save(plot.figure, name, "svg", svg)
-    save(plot.figure, name, "png", png)
+    drawings = save(plot.figure, name, out)
     write_text(caption, _caption(plot, settings))
-    return [csv, svg, png, caption]
+    return [csv, *drawings.values(), caption]
 
 
 def _caption(plot: Plot, settings: Analytic) -> str:

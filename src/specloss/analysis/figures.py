@@ -1,4 +1,4 @@
-"""The figures: each a frame of numbers (CSV) and a drawing of that frame (SVG and PNG)."""
+"""The figures: each a frame of numbers (CSV) and a drawing of that frame (SVG, PDF and PNG)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ def make_figure(name: str, evidence: Evidence, columns: int = 2) -> Plot:
 
 
 def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
-    """Write `out/<name>.svg`, `.png` and `.csv`; returns their paths."""
+    """Write `out/<name>` with each of `specloss.analysis.FIGURE_SUFFIXES`; returns their paths in that order."""
     plot = make_figure(name, Evidence.read(experiment_json, results))
-    paths = [Path(out) / f"{name}.{suffix}" for suffix in ("svg", "png", "csv")]
-    save(plot.figure, name, "svg", paths[0])
-    save(plot.figure, name, "png", paths[1])
-    write_text(paths[2], plot.data.to_csv(index=False))
-    return paths
+    drawings = save(plot.figure, name, out)
+    write_text(csv := Path(out) / f"{name}.csv", plot.data.to_csv(index=False))
+    return [*drawings.values(), csv]
 
 
 def write_figures(experiment_json: Path, results: Path, out: Path) -> list[Path]:

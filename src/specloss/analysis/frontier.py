@@ -35,9 +35,11 @@ def _frontier(evidence: Evidence, name: str, title: str, methods: list[str], col
         for setting in study.methods[method]
     )
     figure, axes = panels(len(study.places), columns)
+    hover: dict[str, str] = {}
     for panel, place in zip(axes, study.places, strict=True):
         here = data[(data["pair"] == place.pair) & (data["benchmark"] == place.benchmark)]
         _draw(panel, here, methods)
+        hover |= _mark(panel, here)
         panel.set_title(place.benchmark if len(study.pairs) == 1 else f"{place.pair}: {place.benchmark}")
     legend_above(figure, axes, columns=2 * columns)
     return Plot(
@@ -48,7 +50,22 @@ def _frontier(evidence: Evidence, name: str, title: str, methods: list[str], col
         f"lossless run. {study.define('be')}",
         data,
         figure,
+        hover,
     )
+
+
+def _mark(axes: Axes, data: pd.DataFrame) -> dict[str, str]:
+    """A mark without colour over each point, for a page to take hold of, and what to say there."""
+    hover = {}
+    for number, row in data[data["be"].notna()].iterrows():
+        axes.plot(row["be"], row["accuracy"], "o", markersize=9, alpha=0, gid=f"point-{number}", zorder=9)
+        setting = row["method"] if pd.isna(row["param"]) else f"{row['method']} ({row['param']:g})"
+        values = [
+            f"{head} {row[name]:.{digits}f}{unit} [{row[f'{name}_low']:.{digits}f}, {row[f'{name}_high']:.{digits}f}]"
+            for name, head, digits, unit in (("be", "BE", 2, ""), ("accuracy", "accuracy", 1, " %"))
+        ]
+        hover[f"point-{number}"] = "\n".join([f"{setting} on {row['benchmark']}", *values])
+    return hover
 
 
 def _row(evidence: Evidence, place: Place, method: str, param: float | None) -> dict:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -13,6 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from specloss.analysis import DRAWINGS
 from specloss.files import replacing
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow, which is too light for lines on white paper.
@@ -45,19 +46,23 @@ WIDTH = 3.5  # inches of a panel: two of them are the text width of a page
 
 @dataclass(frozen=True)
 class Plot:
-    """`data` is what the CSV has and all that is drawn; `reading` says in two sentences how to read it."""
+    """`data` is what the CSV has and all that is drawn; `reading` says in two sentences how to read it.
+
+    `hover` is what a page shows over a mark: the text of each artist by its gid.
+    """
 
     name: str
     title: str
     reading: str
     data: pd.DataFrame
     figure: Figure
+    hover: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
 def styled(name: str) -> Iterator[None]:
     """The style, with SVG identifiers that depend on the figure's name alone."""
-    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name, "svg.fonttype": "path"}):
+    with mpl.rc_context({**SETTINGS, "svg.hashsalt": name, "svg.fonttype": "path", "pdf.fonttype": 42}):
         yield
 
 
@@ -85,13 +90,20 @@ def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None
 
 
 def draw(figure: Figure, name: str, suffix: str, target: Path | IO[bytes]) -> None:
-    """Draw as SVG or PNG without a date; `name` makes the identifiers in an SVG."""
-    metadata = {"Date": None, "Creator": "specloss"} if suffix == "svg" else {"Software": "specloss"}
+    """Draw as SVG, PDF or PNG without a date; `name` makes the identifiers in an SVG."""
+    metadata = {
+        "svg": {"Date": None, "Creator": "specloss"},
+        "pdf": {"CreationDate": None, "Creator": "specloss", "Producer": None},
+        "png": {"Software": "specloss"},
+    }
     with styled(name):
-        figure.savefig(target, format=suffix, metadata=metadata)
+        figure.savefig(target, format=suffix, metadata=metadata[suffix])
 
 
-def save(figure: Figure, name: str, suffix: str, path: Path) -> None:
-    """Write SVG or PNG, whole or not at all."""
-    with replacing(path) as part:
-        draw(figure, name, suffix, part)
+def save(figure: Figure, name: str, out: Path) -> dict[str, Path]:
+    """Write `out/<name>` as each of `DRAWINGS`, each file whole or not at all; the paths by suffix."""
+    paths = {suffix: Path(out) / f"{name}.{suffix}" for suffix in DRAWINGS}
+    for suffix, path in paths.items():
+        with replacing(path) as part:
+            draw(figure, name, suffix, part)
+    return paths

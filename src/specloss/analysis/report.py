@@ -20,7 +20,7 @@ from specloss.analysis.completeness import WHOLE
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.figures import make_figure
 from specloss.analysis.findings import Finding, check
-from specloss.analysis.plot import draw
+from specloss.analysis.plot import Plot, draw
 from specloss.analysis.study import Study
 from specloss.analysis.table import Table
 from specloss.analysis.tables import make_table
@@ -158,14 +158,14 @@ def _reasons(rows: list[Row]) -> list[tuple[str, list[Row]]]:
 
 def _picture(name: str, evidence: Evidence) -> Picture:
     wide, narrow = make_figure(name, evidence, columns=2), make_figure(name, evidence, columns=1)
-    drawn = [_inline(wide.figure, name, wide.title), _inline(narrow.figure, f"{name}-narrow", wide.title)]
+    drawn = [_inline(wide, name), _inline(narrow, f"{name}-narrow")]
     return Picture(name, wide.title, wide.reading, *drawn)
 
 
-def _inline(figure: Any, name: str, title: str) -> Markup:
+def _inline(plot: Plot, name: str) -> Markup:
     """The figure's SVG as an element: no prolog, metadata or namespaces, its identifiers its own on the page."""
     buffer = io.BytesIO()
-    draw(figure, name, "svg", buffer)
+    draw(plot.figure, name, "svg", buffer)
     text = buffer.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -173,7 +173,10 @@ def _inline(figure: Any, name: str, title: str) -> Markup:
         re.sub(r'\s(xmlns(:\w+)?|width|height|version)="[^"]*"', "", text[: text.index(">")]) + text[text.index(">") :]
     )
     text = re.sub(r'(\sid="|xlink:href="#|url\(#)', rf"\1{name}-", text)
-    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{html.escape(title)}"', 1))
+    for gid, said in plot.hover.items():
+        mark = f'<g id="{name}-{gid}"'
+        text = text.replace(f"{mark}>", f'{mark} class="point" tabindex="0"><title>{html.escape(said)}</title>', 1)
+    return Markup(text.replace("<svg", f'<svg role="img" aria-label="{html.escape(plot.title)}"', 1))
 
 
 def _table_html(table: Table) -> Markup:

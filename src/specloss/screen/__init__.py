@@ -27,9 +27,12 @@ This module imports nothing heavy.
 
 from __future__ import annotations
 
+from specloss.analysis import DRAWINGS
+
 TRACE = "trace.parquet"
 TABLES = ("screen.csv", "screen.md")
-COMPARISON = ("comparison.csv", "comparison.md", "screen_vs_runs.svg", "screen_vs_runs.png")
+SCATTER = "screen_vs_runs"
+COMPARISON = ("comparison.csv", "comparison.md", *(f"{SCATTER}.{suffix}" for suffix in DRAWINGS))
 
 
 class ScreenError(ValueError):

@@ -15,7 +15,7 @@ from specloss.analysis.summary import read_summary
 from specloss.cells import format_param
 from specloss.files import write_text
 from specloss.plan import Plan
-from specloss.screen import COMPARISON, ScreenError
+from specloss.screen import COMPARISON, SCATTER, ScreenError
 from specloss.screen.output import markdown_table, number, read_screen
 from specloss.screen.places import POLICY
 
@@ -46,14 +46,12 @@ def write_comparison(plan: Plan, out: Path) -> pd.DataFrame:
     if table.empty:
         raise ScreenError(f"{out}: the screen and the runs of {plan.experiment.name} have no setting in common")
     agreement = agreements(table)
-    csv, markdown, svg, png = (Path(out) / name for name in COMPARISON)
+    csv, markdown = (Path(out) / name for name in COMPARISON[:2])
     write_text(csv, table.to_csv(index=False, float_format="%.6g"))
     write_text(markdown, _markdown(plan, table, agreement))
-    name = svg.stem
-    with styled(name):
+    with styled(SCATTER):
         figure = _scatter(table)
-    for path in (svg, png):
-        save(figure, name, path.suffix[1:], path)
+    save(figure, SCATTER, out)
     return agreement
 
 

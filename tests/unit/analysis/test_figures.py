@@ -20,7 +20,7 @@ def test_every_name_has_a_figure():
 def test_figures_are_deterministic(experiment, tmp_path, name):
     first = write_figure(name, *experiment, tmp_path / "a")
     second = write_figure(name, *experiment, tmp_path / "b")
-    assert [p.suffix for p in first] == [".svg", ".png", ".csv"]
+    assert [p.suffix for p in first] == [".svg", ".pdf", ".png", ".csv"]
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
 
 
@@ -56,4 +56,4 @@ def test_an_experiment_of_one_method_and_one_seed_is_drawn(tmp_path, name):
     summarise(path, results)
     written = write_figure(name, path, results, tmp_path)
     assert all(path.stat().st_size for path in written)
-    pd.read_csv(written[2])
+    pd.read_csv(written[-1])

@@ -20,3 +20,24 @@ for (const table of document.querySelectorAll("table.sortable")) {
     table.tBodies[0].append(...rows.map((item) => item.row));
   }));
 }
+// What a point of a plot stands for, beside it: on hover, on a tap, and when it is reached with the keyboard.
+const tip = document.getElementById("tip");
+for (const point of document.querySelectorAll(".point")) {
+  const title = point.querySelector("title");
+  point.setAttribute("aria-label", title.textContent);
+  point.dataset.text = title.textContent;
+  title.remove();  // the browser would show it a second time
+  const show = () => {
+    tip.textContent = point.dataset.text;
+    tip.hidden = false;
+    const mark = point.getBoundingClientRect();
+    const left = Math.min(mark.right + 8, document.documentElement.clientWidth - tip.offsetWidth - 8);
+    tip.style.left = `${Math.max(8, left) + window.scrollX}px`;
+    tip.style.top = `${mark.bottom + 6 + window.scrollY}px`;
+  };
+  const hide = () => { tip.hidden = true; };
+  point.addEventListener("pointerenter", show);
+  point.addEventListener("pointerleave", hide);
+  point.addEventListener("focus", show);
+  point.addEventListener("blur", hide);
+}
