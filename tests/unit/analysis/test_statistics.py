@@ -27,7 +27,7 @@ def problems_of(correct: dict[tuple[str, float | None, int], np.ndarray]) -> pd.
     for (method, param, seed), answers in correct.items():
         table = {"pair": "pair", "benchmark": "bench", "method": method, "param": param, "seed": seed}
         frame = pd.DataFrame(table, index=range(len(answers))).assign(index=range(len(answers)))
-        ones = dict.fromkeys(["samples", "parsed", "blocks", "full_blocks", "tokens", "accepted"], 1.0)
+        ones = dict.fromkeys(["samples", "graded", "parsed", "blocks", "full_blocks", "tokens", "accepted"], 1.0)
         seconds = dict.fromkeys(["draft_s", "verify_s", "overhead_s"], 0.1)
         frames.append(frame.assign(**ones, **seconds, be_sum=2.0, be_expected_sum=2.0, correct=answers.astype(float)))
     return pd.concat(frames, ignore_index=True)
