@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
 import pyarrow as pa
 
-from specloss.decoding.chain import ChainDecoder, Prompt
+from specloss.config import bound_rule
+from specloss.decoding.chain import ChainDecoder
+from specloss.decoding.loop import Prompt
+from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import STOPS, Trace
+from specloss.decoding.tree_decoder import TreeDecoder
 from specloss.decoding.warp import Warper
 from specloss.models.pair import LoadedPair
-from specloss.verification import get_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ def decode(
     *,
     method: str = "standard_sd",
     param: float | None = None,
-    gamma: int = 8,
+    gamma: int | None = None,
+    tree: TreeShape | Mapping[str, int] | None = None,
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
@@ -49,14 +53,24 @@ def decode(
 ) -> Decoded:
     """Speculative decoding of `prompts` (texts, or lists of token ids taken as they are).
 
-    `method`, `param` and `options` name the verification rule (`specloss.verification.get_rule`); `gamma` drafted
-    tokens per block; `temperature`, `top_k`, `top_p` warp both models; `trace` is "full" or "light" (without the
-    distortion columns). The random numbers of a prompt depend on the seed, its tokens, and how many equal prompts
-    stand before it, so that neither order nor batch size matters and equal prompts are independent samples.
+    `method`, `param` and `options` name the verification rule (`specloss.verification.get_rule`, or `get_tree_rule`).
+    A draft model drafts `gamma` tokens per block (8 if not given), an EAGLE-3 head trees of the shape `tree`
+    (`total_token`, `depth`, `top_k`; by default those of `TreeShape`). `temperature`, `top_k`, `top_p` warp both
+    models; `trace` is "full" or "light" (without the distortion columns). The random numbers of a prompt depend on the
+    seed, its tokens, and how many equal prompts stand before it, so that neither order nor batch size matters and equal
+    prompts are independent samples.
 
     ValueError, in one line, for settings out of range and for prompts that are empty or do not fit the context.
     """
-    _check_whole(1, 64, gamma=gamma)
+    if pair.kind == "eagle3":
+        if gamma is not None:
+            raise ValueError(f"gamma is for pairs of kind draft; a head drafts trees: give tree, got gamma {gamma!r}")
+        drafting: dict[str, Any] = {"shape": tree if isinstance(tree, TreeShape) else _shape(tree or {})}
+    else:
+        if tree is not None:
+            raise ValueError(f"tree is for pairs of kind eagle3; a draft model has gamma, got tree {tree!r}")
+        drafting = {"gamma": 8 if gamma is None else gamma}
+        _check_whole(1, 64, **drafting)
     _check_whole(1, 2**31, max_new_tokens=max_new_tokens, batch_size=batch_size)
     _check_whole(0, 2**48 - 1, seed=seed)
     _check_whole(0, 2**31, top_k=top_k)
@@ -67,7 +81,7 @@ def decode(
         raise ValueError("prompts must be a list of prompts, not one text")
     if trace not in ("full", "light"):
         raise ValueError(f"trace must be 'full' or 'light', got {trace!r}")
-    rule = get_rule(method, param, **options)
+    rule = bound_rule(method, param, options, tree=pair.kind == "eagle3")
     warper = Warper(temperature, top_k, top_p)
     seen: Counter[str] = Counter()
     rows = []
@@ -80,7 +94,7 @@ def decode(
         pair,
         rows,
         rule=rule,
-        gamma=gamma,
+        **drafting,
         warper=warper,
         max_new_tokens=max_new_tokens,
         seed=seed,
@@ -90,15 +104,14 @@ def decode(
 
 
 def decode_prompts(pair: LoadedPair, prompts: Sequence[Prompt], *, trace: str, **settings: Any) -> Decoded:
-    """As `decode`, of prepared prompts; `settings` are those of `ChainDecoder`."""
+    """As `decode`, of prepared prompts; `settings` are those of `ChainDecoder`, or `TreeDecoder` for a head."""
     log = Trace(distortion=trace == "full")
-    decoder = ChainDecoder(pair, trace=log, **settings)
+    decoder = (TreeDecoder if pair.kind == "eagle3" else ChainDecoder)(pair=pair, trace=log, **settings)
     decoder.run(prompts)
     table = log.table(
         [prompt.problem for prompt in prompts],
         [prompt.index for prompt in prompts],
         [prompt.sample for prompt in prompts],
-        decoder.gamma,
     )
     texts = pair.tokenizer.batch_decode(decoder.outputs, skip_special_tokens=True)
     return Decoded(texts, decoder.outputs, [STOPS[code] for code in decoder.stops], table)
@@ -111,6 +124,13 @@ def _token_ids(pair: LoadedPair, prompt: str | Sequence[int], index: int) -> lis
     if ids is None or any(isinstance(token, bool) or not isinstance(token, Integral) for token in ids):
         raise ValueError(f"prompt number {index} must be a text or a list of whole token ids, got {prompt!r:.60}")
     return [int(token) for token in ids]
+
+
+def _shape(tree: Mapping[str, int]) -> TreeShape:
+    try:
+        return TreeShape(**tree)
+    except TypeError as error:
+        raise ValueError(f"tree must have total_token, depth and top_k, or some of them, got {tree!r}") from error
 
 
 def _check_whole(least: int, most: int, **values: int) -> None:

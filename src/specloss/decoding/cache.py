@@ -87,6 +87,13 @@ class RaggedCache(Cache):
             self._elsewhere[device] = self.row_index.to(device), self.slots.to(device)
         return self._elsewhere[device]
 
+    def move(self, source: Tensor, to: Tensor) -> None:
+        """Copy what is at the slots `source` [rows, n] to the slots `to` [rows, n], all read before any is written."""
+        for layer in self.layers:
+            rows, source, to = (x.to(layer.keys.device) for x in (self._all_rows, source, to))
+            for kept in (layer.keys, layer.values):
+                kept[rows, :, to] = kept[rows, :, source]
+
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but `rows` [n], in that order."""
         for layer in self.layers:

@@ -39,31 +39,33 @@ def decode_cell(
     """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
 
     Neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem whose prompt
-    is empty or does not fit the context. A `recorder` is given p and q of every drafted position.
+    is empty or does not fit the context. A `recorder` is given p and q of every drafted position of a chain.
     """
     # heavy imports here, so that thin clients can count problems
+    from specloss.config import bound_rule
     from specloss.decoding.api import decode_prompts
-    from specloss.decoding.chain import Prompt
+    from specloss.decoding.loop import Prompt
     from specloss.decoding.prompting import encode
+    from specloss.decoding.shape import TreeShape
     from specloss.decoding.warp import Warper
-    from specloss.verification import get_rule
 
     items = load_items(cell)
     settings, decoding = cell.settings, cell.settings["decoding"]
+    tree = decoding.get("tree")
+    drafting = {"shape": TreeShape(**tree)} if tree else {"gamma": decoding["gamma"], "recorder": recorder}
     chosen = [items[i] for i in indices]
     encoded = [encode(pair.tokenizer, item, settings["benchmark"]["chat"]) for item in chosen]
     prompts = [Prompt(ids, item.id, index) for index, item, (_, ids) in zip(indices, chosen, encoded, strict=True)]
     decoded = decode_prompts(
         pair,
         prompts,
-        rule=get_rule(settings["rule"], cell.param, **settings["options"]),
-        gamma=decoding["gamma"],
+        rule=bound_rule(settings["rule"], cell.param, settings["options"], tree=tree is not None),
         warper=Warper(decoding["temperature"], decoding["top_k"], decoding["top_p"]),
         max_new_tokens=settings["benchmark"]["max_new_tokens"],
         seed=cell.seed,
         batch_size=batch_size,
         trace=trace,
-        recorder=recorder,
+        **drafting,
     )
     calls = dict(zip(*[c.to_pylist() for c in decoded.steps["index"].value_counts().flatten()], strict=True))
     generations = pa.table(

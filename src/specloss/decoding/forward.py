@@ -16,7 +16,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -28,11 +28,17 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from specloss.decoding.cache import RaggedCache
 
+if TYPE_CHECKING:
+    from specloss.models.eagle3 import Eagle3Head
+
 _USES = 16  # of a shape before it is recorded, which takes as long as some twenty calls save
 _MOST = 256  # recordings of a model
 _VALUE_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _READS = {Tensor.tolist, Tensor.numpy, Tensor.__array__}  # of values, which the operators' tags do not tell
 _CASTS = {Tensor.to, Tensor.float, Tensor.contiguous}  # return the tensor itself when there is nothing to do
+_CAPTURING = "transformers.utils.output_capturing"  # its hooks stay on a model, and do nothing if nothing is asked for
+
+Outputs = tuple[Tensor, ...]  # logits [rows, kept, vocab], and features [rows, new, width] if asked for
 
 
 @dataclass(slots=True)
@@ -40,7 +46,7 @@ class _Learned:
     """What is known of a model, across decodes; `recorded` by shape takes everything, weights too, as arguments."""
 
     uses: Counter[tuple[Any, ...]] = field(default_factory=Counter)
-    recorded: dict[tuple[Any, ...], Callable[..., Tensor]] = field(default_factory=dict)
+    recorded: dict[tuple[Any, ...], Callable[..., Outputs]] = field(default_factory=dict)
     refused: bool = False
 
 
@@ -48,22 +54,28 @@ _LEARNED: WeakKeyDictionary[Any, _Learned] = WeakKeyDictionary()
 
 
 class Forward:
-    """A transformers causal LM and the ragged cache that it writes to, for the length of one decode."""
+    """A transformers causal LM and the ragged cache that it writes to, for the length of one decode.
 
-    def __init__(self, model: Any, cache: RaggedCache) -> None:
+    With a `head`, what comes back has the head's features beside the logits.
+    """
+
+    def __init__(self, model: Any, cache: RaggedCache, head: Eagle3Head | None = None) -> None:
         self.model = model
         self.cache = cache
+        self.head = head
+        self._layers = head.layers if head is not None else ()
         self._weights = [*model.parameters(), *model.buffers()]
         self._may_replay = _may_replay(model, self._weights)
         self._learned = _LEARNED.setdefault(model, _Learned())
-        self._compared: dict[tuple[Any, ...], Callable[..., Tensor]] = {}
+        self._compared: dict[tuple[Any, ...], Callable[..., Outputs]] = {}
 
-    def __call__(self, ids: Tensor, mask: Tensor, position: Tensor, keep: int) -> Tensor:
+    def __call__(self, ids: Tensor, mask: Tensor, position: Tensor, keep: int) -> Outputs:
         """Logits [rows, kept, vocab] of the `keep` last positions, 0 for all, of `ids` and `position` [rows, new].
 
-        `mask` [rows, 1, new, visible] is additive. Which slots are written and seen is the cache's: see its `at`.
+        With a head also features [rows, new, width], of all positions. `mask` [rows, 1, new, visible] is additive.
+        Which slots are written and seen is the cache's: see its `at`.
         """
-        shape = (ids.shape, self.cache.visible, self.cache.time, keep)
+        shape = (ids.shape, self.cache.visible, self.cache.time, keep, self._layers)
         replay = self._compared.get(shape)
         if replay is not None:
             return replay(*self._inputs(ids, mask, position))
@@ -71,7 +83,8 @@ class Forward:
             return self._learn(shape, ids, mask, position, keep)
         return self._call(ids, mask, position, keep)
 
-    def _call(self, ids: Tensor, mask: Tensor, position: Tensor, keep: int) -> Tensor:
+    def _call(self, ids: Tensor, mask: Tensor, position: Tensor, keep: int) -> Outputs:
+        wanted = {"output_hidden_states": list(self._layers)} if self._layers else {}
         output = self.model(
             input_ids=ids,
             attention_mask=mask,
@@ -80,10 +93,13 @@ class Forward:
             use_cache=True,
             logits_to_keep=keep,
             return_dict=True,
+            **wanted,
         )
-        return output.logits
+        if self.head is None:
+            return (output.logits,)
+        return output.logits, self.head.features(output.hidden_states)
 
-    def _learn(self, shape: tuple[Any, ...], *arguments: Any) -> Tensor:
+    def _learn(self, shape: tuple[Any, ...], *arguments: Any) -> Outputs:
         """A call of the model: its shape is recorded once it has come back often, then compared with the recording."""
         learned, inputs = self._learned, self._inputs(*arguments[:3])
         learned.uses[shape] += 1
@@ -95,13 +111,13 @@ class Forward:
                 learned.recorded[shape] = _record(lambda: self._call(*arguments), inputs)
         except Exception as error:  # whatever it was, calling the model is still right
             self._refuse(str(error))
-        logits = self._call(*arguments)  # last, so that the cache is as the model leaves it
+        outputs = self._call(*arguments)  # last, so that the cache is as the model leaves it
         if replayed is not None:
-            if torch.allclose(replayed, logits, rtol=0, atol=0, equal_nan=True):
+            if all(map(_equal, replayed, outputs)):
                 self._compared[shape] = learned.recorded[shape]
             else:
                 self._refuse("it gives other logits than its recording")
-        return logits
+        return outputs
 
     def _refuse(self, reason: str) -> None:
         self._learned.refused = True
@@ -116,10 +132,17 @@ class Forward:
         return [ids, mask, position, cache.row_index, cache.slots, *buffers, *self._weights]
 
 
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=0, atol=0, equal_nan=True)
+
+
 def _may_replay(model: Any, weights: Sequence[Tensor]) -> bool:
     """On a CPU, with nothing hooked in that has to run. On a GPU it would be CUDA graphs that save the time."""
     hooked = any(
-        module._forward_hooks or module._forward_pre_hooks or hasattr(module, "_hf_hook") for module in model.modules()
+        module._forward_pre_hooks
+        or hasattr(module, "_hf_hook")
+        or any(getattr(hook, "__module__", None) != _CAPTURING for hook in module._forward_hooks.values())
+        for module in model.modules()
     )
     return not hooked and all(weight.device.type == "cpu" for weight in weights)
 
@@ -128,12 +151,12 @@ class _NotReplayable(Exception):
     """Why a model has to be called."""
 
 
-def _record(call: Callable[[], Tensor], inputs: Sequence[Tensor]) -> Callable[..., Tensor]:
-    """A function of `inputs` that makes the calls of torch that `call()` makes and returns the same tensor."""
+def _record(call: Callable[[], Outputs], inputs: Sequence[Tensor]) -> Callable[..., Outputs]:
+    """A function of `inputs` that makes the calls of torch that `call()` makes and returns the same tensors."""
     recording = _Recording(inputs)
     with _ShapesOnly(), recording:
-        result = call()
-    return recording.function(result)
+        results = call()
+    return recording.function(results)
 
 
 class _ShapesOnly(TorchDispatchMode):
@@ -186,7 +209,7 @@ class _Recording(TorchFunctionMode):
             raise _NotReplayable("it uses a tensor that is neither an input nor a weight nor made from those")
         return self._nodes[value]
 
-    def function(self, result: Tensor) -> Callable[..., Tensor]:
-        """The recorded calls as a function of the inputs that returns `result`."""
-        self._graph.output(self._node(result))
+    def function(self, results: Outputs) -> Callable[..., Outputs]:
+        """The recorded calls as a function of the inputs that returns `results`."""
+        self._graph.output(tuple(map(self._node, results)))
         return fx.GraphModule({}, self._graph).forward

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from specloss.decoding.cache import RaggedCache
+from specloss.decoding.clock import Clock
 from specloss.decoding.shape import TreeShape
 from specloss.models.eagle3 import Eagle3Head
 
@@ -43,13 +45,16 @@ class TreeDrafter:
     behind them and are overwritten by what is committed next: nothing approximate outlives its tree.
     """
 
-    def __init__(self, head: Eagle3Head, shape: TreeShape, rows: int, max_length: int) -> None:
-        """ValueError if the draft vocabulary is smaller than `top_k`."""
+    def __init__(
+        self, head: Eagle3Head, shape: TreeShape, rows: int, max_length: int, clock: Clock | None = None
+    ) -> None:
+        """`clock` counts the head's forwards as the draft's. ValueError if the draft vocabulary is under `top_k`."""
         if shape.top_k > head.lm_head.out_features:
             raise ValueError(f"top_k {shape.top_k} is more than the draft vocabulary, {head.lm_head.out_features}")
         self.head, self.shape = head, shape
         weight = head.fc.weight
         self.max_length = max_length
+        self._forward = clock.forward if clock else nullcontext
         self._cache = RaggedCache(1, rows, max_length + shape.depth * shape.top_k + 1, weight.device)
         self._slots = torch.arange(self._cache.time, device=weight.device)
         self.length = torch.zeros(rows, dtype=torch.int64)  # committed positions, on the host
@@ -87,7 +92,8 @@ class TreeDrafter:
         visible = min(int(start.max()) + new, self._cache.time)
         cache = self._cache.at(slots, visible) if rows is None else self._cache.fill(at.to(device), slots)
         mask = (self._slots[:visible] <= slots.unsqueeze(-1)).unsqueeze(1)  # [rows, 1, new, visible]
-        hidden = self.head(self.head.project(features), ids, slots, mask, cache)
+        with self._forward("draft"):
+            hidden = self.head(self.head.project(features), ids, slots, mask, cache)
 
         some = counts > 0
         self.length[at] = length
@@ -103,7 +109,8 @@ class TreeDrafter:
         """
         k, rows, device = self.shape.top_k, len(self.length), self._slots.device
         length = self.length.to(device).unsqueeze(1)  # [rows, 1]
-        log_q = self.head.log_probs(self._hidden).unsqueeze(1)  # [rows, beams, draft vocabulary], one beam: the root
+        with self._forward("draft"):
+            log_q = self.head.log_probs(self._hidden).unsqueeze(1)  # [rows, beams, draft vocabulary]: of the root
         scores = log_q.new_zeros(rows, 1)  # [rows, beams]
         beams = scores.new_full((rows, 1), -1, dtype=torch.int64)  # their places among the candidates
         hidden = self._hidden.unsqueeze(1)  # [rows, beams, width], the head's output
@@ -123,8 +130,7 @@ class TreeDrafter:
             drafted += candidate.shape[1]
             seen = _rows(seen, parent)
             seen[:, :, level * k : (level + 1) * k] = torch.eye(k, dtype=torch.bool, device=device)
-            hidden = self._step(_rows(hidden, parent), tokens.gather(1, best), seen, length, level)
-            log_q = self.head.log_probs(hidden)
+            hidden, log_q = self._step(_rows(hidden, parent), tokens.gather(1, best), seen, length, level)
             kept.append(log_q)
             expanded.append(beams)
         tree, chosen = self._choose(*(torch.cat(parts, 1) for parts in zip(*pool, strict=True)))
@@ -134,8 +140,11 @@ class TreeDrafter:
         nodes = torch.cat([torch.full_like(length, -1), chosen], 1)  # as candidates
         return replace(tree, log_q=torch.cat(kept, 1), expansion=at.gather(1, nodes + 1))
 
-    def _step(self, hidden: Tensor, ids: Tensor, seen: Tensor, length: Tensor, level: int) -> Tensor:
-        """The head on the beams of a level: `hidden` and output [rows, k, width], `ids` [rows, k], `seen` of each."""
+    def _step(self, hidden: Tensor, ids: Tensor, seen: Tensor, length: Tensor, level: int) -> tuple[Tensor, Tensor]:
+        """The head on the beams of a level, `hidden` [rows, k, width], `ids` [rows, k], `seen` of each.
+
+        Returns its output [rows, k, width] and log-probabilities [rows, k, draft vocabulary].
+        """
         k = self.shape.top_k
         slots = length + level * k + torch.arange(k, device=length.device)
         visible = int(self.length.max()) + (level + 1) * k
@@ -143,7 +152,9 @@ class TreeDrafter:
         of_tree = place.clamp(0, seen.shape[2] - 1).unsqueeze(1).expand(-1, k, -1)
         mask = (place < 0).unsqueeze(1) | seen.gather(2, of_tree) & (place < seen.shape[2]).unsqueeze(1)
         cache = self._cache.at(slots, visible)
-        return self.head(hidden, ids, (length + level).expand(-1, k), mask.unsqueeze(1), cache)
+        with self._forward("draft"):
+            hidden = self.head(hidden, ids, (length + level).expand(-1, k), mask.unsqueeze(1), cache)
+            return hidden, self.head.log_probs(hidden)
 
     def _choose(self, tokens: Tensor, scores: Tensor, parents: Tensor, depth: Tensor) -> tuple[DraftedTree, Tensor]:
         """The best nodes of the candidates [rows, candidates] as trees, and their places [rows, nodes - 1] there."""

@@ -19,7 +19,7 @@ from specloss.models.tokenizers import check_models, tokenizer_difference
 class LoadedPair:
     """Two models in evaluation mode and the tokenizer of both: the target, a causal LM, and what drafts for it.
 
-    `draft` is a causal LM, or of kind eagle3 an EAGLE-3 head (`specloss.models.eagle3.Eagle3Head`). `vocab` is the
+    `draft` is a causal LM, or in a pair of kind eagle3 an EAGLE-3 head (`models.eagle3.Eagle3Head`). `vocab` is the
     number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not exist. `context`
     is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
     metadata of cells, and `notes` what a user should know of it, a line each.

@@ -82,7 +82,7 @@ def use(model, pair, times, new=1):
             mask = torch.zeros(2, 1, new, 32).masked_fill(torch.arange(32) > slots[:, None, :, None], -torch.inf)
             run.cache.at(slots, 32)
             ids = torch.randint(3, pair.vocab, (2, new), generator=generator)
-            results.append((run(ids, mask, slots + 0, 0), getattr(model, "calls", None)))
+            results.append((run(ids, mask, slots + 0, 0)[0], getattr(model, "calls", None)))
     return results
 
 
