@@ -216,7 +216,7 @@ class Study:
         return found
 
     def metric(self, name: str, pair: str) -> str:
-        """What `be`, `be_expected` or `ds` is for a pair: the metric of that name, or that of the EAGLE-3 convention."""
+        """What `be`, `be_expected` or `ds` is for a pair: that metric, or the one of the EAGLE-3 convention."""
         single = self.config["pairs"][pair].get("kind", "draft") == "draft"
         return name if single else EAGLE.get(name, name)
 

@@ -63,12 +63,12 @@ class Eagle3Head(nn.Module):
 
         The target is called with `output_hidden_states=list(head.layers)`.
         """
-        device = self.fc.weight.device
+        device = hidden_states[self.layers[0]].device
         return torch.cat([hidden_states[layer].to(device) for layer in self.layers], -1)
 
     def project(self, features: Tensor) -> Tensor:
         """Features [..., 3 target width] as input of the head's layer [..., width]."""
-        return self.fc(features)
+        return self.fc(features.to(self.fc.weight.device))
 
     def forward(
         self, hidden: Tensor, ids: Tensor, position: Tensor, mask: Tensor | None = None, cache: Cache | None = None
