@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ConfigDict, create_model
 
-from specloss.benchmarks import get_benchmark
+from specloss.benchmarks import Item, UnreachableError, get_benchmark
 from specloss.cells import EXPERIMENT, GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
 from specloss.config import ConfigError, Experiment, Model, bound_rule, expand, matched_setting, parse_config, validated
 from specloss.files import write_text
@@ -153,7 +153,7 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
         plan = replace(plan, targets=files.intersection(targets))
         if check:
             _check_pairs(experiment)
-            _check_benchmarks(experiment)
+            _check_prompts(experiment, _check_benchmarks(experiment))
             _check_writable(plan.folder)
             _check_writable(plan.reports)
             _check_finished(plan)
@@ -173,25 +173,50 @@ def _check_pairs(experiment: Experiment) -> None:
             raise ConfigError(f"pairs.{name}: {error}") from None
 
 
-def _check_benchmarks(experiment: Experiment) -> None:
+def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
+    """The items of every benchmark. ConfigError for bad arguments and items, and for all data that is out of reach."""
+    items, far = {}, []
     for name, benchmark in experiment.benchmarks.items():
         at = f"benchmarks.{name}"
         try:
             module = get_benchmark(benchmark.task)
-            _check_arguments(module.load, benchmark.options, f"{at}.options")
-            _check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
-            items = module.load(**benchmark.options)
+            check_arguments(module.load, benchmark.options, f"{at}.options")
+            check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
+            items[name] = module.load(**benchmark.options)
+            if hasattr(module, "check"):
+                module.check(items[name], **benchmark.grading)
+        except UnreachableError as error:
+            far.append(f"{at} ({error.dataset})")
+            continue
         except ConfigError:
             raise
         except ValueError as error:
             raise ConfigError(f"{at}: {error}") from None
-        if not items:
+        if not items[name]:
             raise ConfigError(
                 f"{at}: the benchmark is empty: {benchmark.task} with {benchmark.options} has no problems"
             )
+    if far:
+        raise ConfigError(
+            f"cannot reach the hub, and its local cache does not have the data of {', '.join(far)}; run this where the "
+            "hub can be reached, or name local copies in options.file"
+        )
+    return items
 
 
-def _check_arguments(function: Callable[..., Any], values: dict[str, Any], at: str, given: int = 0) -> None:
+def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
+    """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
+    from specloss.decoding.prompting import PromptError, check_prompts
+
+    for pair_name, pair in experiment.pairs.items():
+        for name, benchmark in experiment.benchmarks.items():
+            try:
+                check_prompts(items[name], benchmark.chat, pair.target, pair.draft, pair.trust_remote_code)
+            except PromptError as error:
+                raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
+
+
+def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: str, given: int = 0) -> None:
     """Check keyword arguments against a function's signature and annotations, but for the first `given` parameters.
 
     ConfigError, in one line, begins with `at` and names the key.

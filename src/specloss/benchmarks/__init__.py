@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
-MODULES = {"chain": "specloss.benchmarks.chain"}
+MODULES = {
+    name: f"specloss.benchmarks.{name}" for name in ("aime", "bfcl", "chain", "gsm8k", "include", "math", "prompts")
+}
 
 
 class BenchmarkError(ValueError):
@@ -24,7 +26,14 @@ class BenchmarkError(ValueError):
 
 
 class UnreachableError(BenchmarkError):
-    """Its data set is on the hub, and the hub cannot be reached from here."""
+    """Its data set is on the hub, which cannot be reached from here; `dataset` is its hub id."""
+
+    def __init__(self, dataset: str) -> None:
+        super().__init__(
+            f"cannot reach the hub for data set {dataset}, and it is not in the local cache; name a local copy in "
+            "options.file"
+        )
+        self.dataset = dataset
 
 
 @dataclass(frozen=True, slots=True)

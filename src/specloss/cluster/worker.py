@@ -121,7 +121,7 @@ class PairWorker:
         self._last = time.monotonic()
 
     def _count(self, cell: Cell) -> int:
-        key = json.dumps(cell.settings["benchmark"], sort_keys=True)
+        key = json.dumps([cell.settings["benchmark"], cell.settings.get("files")], sort_keys=True)
         if key not in self._counts:
             try:
                 from specloss.decoding.cell import count_problems

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from specloss.benchmarks import Item, get_benchmark
+from specloss.benchmarks import BenchmarkError, Item, get_benchmark
 from specloss.cells import Cell
+from specloss.files import file_hash
 from specloss.schema import GENERATIONS
 
 if TYPE_CHECKING:
@@ -18,8 +22,17 @@ if TYPE_CHECKING:
 
 def load_items(cell: Cell) -> list[Item]:
     """The problems of the cell's benchmark, in their fixed order."""
-    benchmark = cell.settings["benchmark"]
-    return get_benchmark(benchmark["task"]).load(**benchmark["options"])
+    benchmark, files = cell.settings["benchmark"], cell.settings.get("files", {})
+    for option, known in files.items():
+        if file_hash(Path(benchmark["options"][option])) != known:
+            raise BenchmarkError(f"{benchmark['options'][option]} has changed since the experiment was planned")
+    return _load(benchmark["task"], json.dumps([benchmark["options"], files]))
+
+
+@lru_cache(maxsize=16)
+def _load(task: str, determines: str) -> list[Item]:
+    """Once in a process: every cell of a benchmark has the same items."""
+    return get_benchmark(task).load(**json.loads(determines)[0])
 
 
 def count_problems(cell: Cell) -> int:
@@ -45,7 +58,7 @@ def decode_cell(
     from specloss.config import bound_rule
     from specloss.decoding.api import decode_prompts
     from specloss.decoding.loop import Prompt
-    from specloss.decoding.prompting import encode
+    from specloss.decoding.prompting import check_length, encode
     from specloss.decoding.shape import TreeShape
     from specloss.decoding.warp import Warper
 
@@ -55,6 +68,8 @@ def decode_cell(
     drafting = {"shape": TreeShape(**tree)} if tree else {"gamma": decoding["gamma"], "recorder": recorder}
     chosen = [items[i] for i in indices]
     encoded = [encode(pair.tokenizer, item, settings["benchmark"]["chat"]) for item in chosen]
+    for item, (_, ids) in zip(chosen, encoded, strict=True):
+        check_length(item, len(ids), pair.context)
     prompts = [Prompt(ids, item.id, index) for index, item, (_, ids) in zip(indices, chosen, encoded, strict=True)]
     decoded = decode_prompts(
         pair,
