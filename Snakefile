@@ -47,6 +47,7 @@ wildcard_constraints:
     name=r"[A-Za-z0-9_]+",
 
 
+include: "workflow/rules/models.smk"
 include: "workflow/rules/cells.smk"
 include: "workflow/rules/reports.smk"
 include: "workflow/rules/screen.smk"

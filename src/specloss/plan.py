@@ -18,8 +18,9 @@ from pydantic import ConfigDict, create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
 from specloss.cells import EXPERIMENT, GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
-from specloss.config import ConfigError, Experiment, Model, bound_rule, expand, matched_setting, parse_config, validated
+from specloss.config import ConfigError, Experiment, bound_rule, expand, matched_setting, parse_config, validated
 from specloss.files import write_text
+from specloss.section import Model
 
 
 class Arguments(Model):
@@ -101,6 +102,16 @@ class Plan:
             if f"/benchmark={name}/" in cell_id
         )
 
+    def made_models(self, pair: str) -> list[str]:
+        """The files of a pair's models that the workflow makes."""
+        chosen = self.experiment.pairs[pair]
+        return self.experiment.recipes.files(chosen.target, chosen.draft)
+
+    def batch_models(self, batch_id: str) -> list[str]:
+        """The same for a decode job's pair."""
+        pair = next(batch.cells[0].pair for batch in self.batches.values() if batch and batch.id == batch_id)
+        return self.made_models(pair)
+
     def write(self) -> None:
         """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
         cluster = self.experiment.cluster.model_dump()
@@ -162,13 +173,30 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
     return plan
 
 
+def read_experiment(path: Path) -> Experiment:
+    """The config within an `experiment.json`, for what needs nothing else of it."""
+    return parse_config(json.loads(path.read_text())["config"], str(path))
+
+
 def _check_pairs(experiment: Experiment) -> None:
-    from specloss.models.checkpoint import ModelError
+    from specloss.models.checkpoint import ModelError, locate
     from specloss.models.tokenizers import check_models
 
+    made = experiment.models
+    for name, recipe in made.items():
+        try:
+            if recipe.distil and recipe.distil.teacher not in made:
+                locate(recipe.distil.teacher).check()
+        except ModelError as error:
+            raise ConfigError(f"models.{name}.distil.teacher: {error}") from None
     for name, pair in experiment.pairs.items():
         try:
-            check_models(pair.target, pair.draft, pair.target_revision, pair.draft_revision, pair.kind)
+            if not {pair.target, pair.draft} & made.keys():
+                check_models(pair.target, pair.draft, pair.target_revision, pair.draft_revision, pair.kind)
+            elif pair.target not in made:
+                locate(pair.target, pair.target_revision).check()
+            elif pair.draft not in made:
+                locate(pair.draft, pair.draft_revision).check(tokenizer=pair.kind != "eagle3")
         except ModelError as error:
             raise ConfigError(f"pairs.{name}: {error}") from None
 

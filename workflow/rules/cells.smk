@@ -9,6 +9,8 @@ localrules:
 
 
 rule decode:
+    input:
+        ancient(lambda wildcards: PLAN.batch_models(wildcards.batch)),
     output:
         touch(f"{RESULTS}/batches/{{batch}}.done"),
     log:

@@ -17,6 +17,7 @@ localrules:
 rule trace:
     input:
         ancient(EXPERIMENT),
+        ancient(lambda wildcards: PLAN.made_models(wildcards.pair)),
     output:
         trace_files(PLAN, "{pair}"),
     params:  # a trace is made anew when what determines it changes, not with the rest of the experiment

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from huggingface_hub import hf_hub_download
 from tokenizers import pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specloss.models.checkpoint import Checkpoint, ModelError, check_quantization
 
@@ -71,6 +71,8 @@ def load_model(
             dtype=dtype,
             attn_implementation=attention,
             device_map=None if device == "cpu" else device if device in DEVICE_MAPS else {"": device},
+            # whole weights, whatever kernels for packed ones happen to be installed
+            quantization_config=GgufConfig(dequantize=True) if checkpoint.gguf else None,
             **checkpoint.arguments,
         )
     return model.eval()

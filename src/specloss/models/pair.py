@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import transformers
 
-from specloss.models.checkpoint import Checkpoint, ModelError, locate
+from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
 from specloss.models.tokenizers import check_models, tokenizer_difference
@@ -89,7 +88,8 @@ def load_pair(
     ends = eos_ids(first, tokenizer, eos)
     if eos is not None and not all(0 <= token < vocab for token in ends):
         raise ModelError(f"eos: {list(ends)} are not all ids that the models share, 0 to {vocab - 1}")
-    about = {role: describe_model(model) for role, model in (("target", first), ("draft", second))}
+    loaded = zip(("target", "draft"), sources, (first, second), strict=True)
+    about = {role: describe_model(source, model) for role, source, model in loaded}
     return LoadedPair(
         target=first,
         draft=second,
@@ -114,13 +114,14 @@ def _check_same(sources: Sequence[Checkpoint], *tokenizers: Any) -> None:
         raise ModelError(f"target {names[0]} and draft {names[1]} have different tokenizers: {difference}")
 
 
-def describe_model(model: Any) -> dict[str, Any]:
-    """What was loaded: commit on the hub, type, quantisation, devices, and settings of its own that do not apply."""
+def describe_model(source: Checkpoint, model: Any) -> dict[str, Any]:
+    """What was loaded: which weights, type, quantisation, devices, and settings of its own that do not apply."""
     config = getattr(model, "config", None)
     quantization = getattr(config, "quantization_config", None) or {}
     quantization = quantization if isinstance(quantization, dict) else quantization.to_dict()
     method = quantization.get("quant_method")
     about = {
+        "weights": fingerprint(source.name),
         "commit": getattr(config, "_commit_hash", None),
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
         "quantization": method and str(getattr(method, "value", method)),
@@ -137,8 +138,3 @@ def _notes(source: Checkpoint, about: dict[str, Any]) -> Iterator[str]:
         yield f"{source.name}: its generation_config has {settings}; not applied, the config's decoding settings are"
     if not source.local and source.revision is None and "commit" in about:
         yield f"{source.name}: no revision is pinned; the newest was taken, {about['commit']}"
-
-
-def versions() -> dict[str, str]:
-    """Versions of what decodes, for provenance."""
-    return {"torch": torch.__version__, "transformers": transformers.__version__}
