@@ -17,6 +17,21 @@ def pair():
 
 
 @pytest.fixture(scope="session")
+def tree_pair(tmp_path_factory):
+    """The demo target with an EAGLE-3 head of random weights and a reduced vocabulary: it drafts any tree."""
+    import torch
+    from eagle3_cases import checkpoint, save
+
+    from specloss import load_pair
+
+    torch.set_num_threads(1)
+    config, tensors = checkpoint(width=128, target_width=128, head_dim=32, vocab=34, draft_vocab=24)
+    config["eagle_aux_hidden_state_layer_ids"] = [1, 2, 3]
+    head = save(tmp_path_factory.mktemp("eagle3") / "head", config, tensors)
+    return load_pair(DEMO / "target", head, kind="eagle3", dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
 def prompts():
     """200 prompts of 6 to 189 tokens: problems of all levels, and texts that run several together."""
     from specloss.benchmarks.chain import load

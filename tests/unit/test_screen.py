@@ -362,3 +362,16 @@ def test_cells_that_are_not_whole_are_not_compared(screened):
     runs = runs_like(screened)
     runs.loc[runs["method"] == "cos", "status"] = "not decoded"
     assert "cos" not in set(compare(screened, runs)["method"])
+
+
+def test_an_experiment_on_trees_is_refused_in_one_line(tmp_path):
+    values = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
+    values["pairs"]["demo"] |= {
+        "kind": "eagle3", "target": str(DEMO / "target"), "draft": str(ROOT / "tests/data/eagle3/head")
+    }  # fmt: skip
+    values["decoding"] = {"tree": {"total_token": 20, "depth": 3, "top_k": 4}}
+    values["results"] = values["reports"] = str(tmp_path)
+    path = tmp_path / "trees.yaml"
+    path.write_text(yaml.safe_dump(values))
+    with pytest.raises(ScreenError, match=r"trees\.yaml: its pairs draft trees, and only a decode of chains can be"):
+        read_plan(path)

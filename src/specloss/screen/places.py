@@ -16,7 +16,10 @@ POLICY = "standard_sd"  # the rule that is run while recording; every experiment
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a config (YAML) or of an `experiment.json`. ConfigError or ScreenError, in one line."""
+    """The plan of a config (YAML) or of an `experiment.json`. ConfigError or ScreenError, in one line.
+
+    ScreenError also if the experiment drafts trees: what is recorded are p and q along chains.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
         values = json.loads(text)["config"] if path.suffix == ".json" else yaml.safe_load(text)
@@ -24,7 +27,10 @@ def read_plan(path: Path) -> Plan:
         raise ScreenError(f"{path}: no such experiment or config") from None
     except (ValueError, KeyError, yaml.YAMLError) as error:
         raise ScreenError(f"{path}: neither a config nor an experiment.json ({' '.join(str(error).split())})") from None
-    return make_plan(values, str(path))
+    plan = make_plan(values, str(path))
+    if plan.experiment.decoding.tree is not None:
+        raise ScreenError(f"{path}: its pairs draft trees, and only a decode of chains can be recorded and screened")
+    return plan
 
 
 def chosen_places(plan: Plan, pair: str | None, benchmarks: Sequence[str]) -> list[tuple[str, str]]:

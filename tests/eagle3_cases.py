@@ -28,7 +28,9 @@ def tiny_target(family="llama", layers=8, vocab=VOCAB, width=WIDTH):
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
 
 
-def checkpoint(seed=0, width=WIDTH, target_width=WIDTH, draft_vocab=DRAFT_VOCAB, embeddings=False, head_dim=8):
+def checkpoint(
+    seed=0, width=WIDTH, target_width=WIDTH, draft_vocab=DRAFT_VOCAB, embeddings=False, head_dim=8, vocab=VOCAB
+):
     """A config and tensors in the published layout; a reduced draft vocabulary is a random subset of the target's."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -51,14 +53,14 @@ def checkpoint(seed=0, width=WIDTH, target_width=WIDTH, draft_vocab=DRAFT_VOCAB,
         "lm_head.weight": random(draft_vocab, width),
     }
     if embeddings:
-        tensors["embed_tokens.weight"] = random(VOCAB, width, scale=1)
-    if draft_vocab < VOCAB:
-        chosen = torch.randperm(VOCAB, generator=generator)[:draft_vocab].sort().values
+        tensors["embed_tokens.weight"] = random(vocab, width, scale=1)
+    if draft_vocab < vocab:
+        chosen = torch.randperm(vocab, generator=generator)[:draft_vocab].sort().values
         tensors["d2t"] = chosen - torch.arange(draft_vocab)
-        tensors["t2d"] = torch.zeros(VOCAB, dtype=torch.bool).index_fill(0, chosen, True)
+        tensors["t2d"] = torch.zeros(vocab, dtype=torch.bool).index_fill(0, chosen, True)
     config = {
         "model_type": "llama",
-        "vocab_size": VOCAB,
+        "vocab_size": vocab,
         "draft_vocab_size": draft_vocab,
         "hidden_size": width,
         "intermediate_size": INNER,
