@@ -38,3 +38,12 @@ def prompts():
 
     problems = [item.prompt for level in (8, 1, 4, 2, 6) for item in load(level=level, problems=38)]
     return problems + ["".join(problems[i : i + 1 + i % 7]) for i in range(10)]
+
+
+@pytest.fixture(scope="session")
+def slurm():
+    """A real Slurm of one node; skips where there is none to start."""
+    from slurm_cluster import running_slurm
+
+    with running_slurm() as cluster:
+        yield cluster

@@ -24,9 +24,11 @@ from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
 
 STUB = Path(__file__).parent / "stub_decoding"
 CLIENT = """
-import resource, sys
+import os, resource, sys
 from pathlib import Path
 from specloss.cluster import job
+
+job.LINGER_SECONDS = float(os.environ.get("TEST_LINGER", job.LINGER_SECONDS))
 
 def write_with_little_room(*arguments, write=job.write_cell):
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -73,7 +75,7 @@ class Workdir:
 
     @property
     def folder(self) -> Path:
-        return heads._folder(self.path, private=False)
+        return heads.state_folder(self.path, private=False)
 
     @property
     def record(self) -> dict:
@@ -266,11 +268,23 @@ def test_what_listens_is_on_loopback_or_asks_for_the_token(shared: Workdir) -> N
 def test_a_given_address_is_used_and_never_stopped(shared: Workdir, tmp_path: Path) -> None:
     shared.run(cell("given"))
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(shared.folder.parent / "token")}
-    guest = Workdir(tmp_path / "guest", **token)
-    done = cell("guest")
+    guest = Workdir(tmp_path / "guest", TEST_LINGER="1", **token)
+    done, hosts = cell("guest", pair="guest"), {worker.pid for worker in shared.workers()}
     guest.run(done, address=shared.record["address"])
     assert guest.whole(done)
     assert not guest.folder.exists() and not guest.stop()
+    # its actors do not keep what is not theirs, even if nobody ends them, and no others end
+    wait_for(lambda: {worker.pid for worker in shared.workers()} == hosts)
+    # as the workflow does at its end: actors of this user that no client waits for go, the cluster stays
+    del guest.environment["TEST_LINGER"]
+    client = guest.client(cell("long", pair="guest", seconds=10), address=shared.record["address"], actors=1)
+    wait_for(lambda: {worker.pid for worker in shared.workers()} > hosts)
+    time.sleep(1)
+    client.send_signal(signal.SIGINT)
+    assert client.wait(10) != 0
+    stop = [sys.executable, "-m", "specloss.cli", "stop", "--address", shared.record["address"]]
+    subprocess.run(stop, cwd=guest.path, env=guest.environment, check=True)
+    wait_for(lambda: not shared.workers())
     assert all(process_alive(shared.record[name]) for name in ("supervisor", "session"))
 
 

@@ -106,7 +106,7 @@ def find_head(address: str | None = None) -> Head:
     owner, private = _owner()
     if not process_alive(owner):
         raise HeadError(f"{OWNER}={owner} names no living process")
-    folder = _folder(Path.cwd(), private)
+    folder = state_folder(Path.cwd(), private)
     with _lock(folder.parent):
         record = _read(folder)
         if record is None or not _usable(record):
@@ -133,7 +133,7 @@ def stop_head(cwd: Path | None = None) -> bool:
 
     With SPECLOSS_OWNER set, a head of another living owner is left alone.
     """
-    folder = _folder(cwd or Path.cwd(), private=False)
+    folder = state_folder(cwd or Path.cwd(), private=False)
     with _lock(folder.parent):
         record = _read(folder)
         if record is None:
@@ -165,7 +165,11 @@ def _owner() -> tuple[str, bool]:
     return owner_id(), "SLURM_JOB_ID" in os.environ
 
 
-def _folder(cwd: Path, private: bool) -> Path:
+def state_folder(cwd: Path, private: bool) -> Path:
+    """Where the state of a working directory's head is, of one for this process alone if `private`.
+
+    HeadError if that is no safe place.
+    """
     # two allocations on a node have GPUs of their own
     key = f"{cwd.resolve()}:{os.environ.get('SLURM_JOB_ID', '')}"
     if private:

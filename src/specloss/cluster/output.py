@@ -69,9 +69,12 @@ def effective_settings(cell: Cell) -> dict[str, Any]:
 
 
 def write_failure(cell: Cell, results: Path, reason: str, trace: str) -> Path:
-    """Explain in the cell's folder why it could not be decoded; the file goes when the cell is decoded."""
+    """Explain in the cell's folder why it could not be decoded; the file goes when it is decoded. ResultsError."""
     path = cell.folder(results) / FAILURE
-    write_text(path, f"{cell.label}\n{reason}\n\n{trace}")
+    try:
+        write_text(path, f"{cell.label}\n{reason}\n\n{trace}")
+    except OSError as error:
+        raise ResultsError(f"cannot write {path}: {' '.join(str(error).split())}") from error
     return path
 
 

@@ -41,18 +41,22 @@ class Progress:
     def note(self, text: str) -> None:
         """To the log alone."""
         if self._log is not None:
-            with self._log.open("a") as file:
+            with (
+                suppress(OSError),
+                self._log.open("a") as file,
+            ):  # results matter; a full disk shows when they are written
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
 
     def finished(self, cell_id: str, tokens: int, seconds: float) -> None:
         """Count a cell for the run, and show where the run is, but not more often than every two seconds."""
         line = f"{time.time():.3f}\t{cell_id}\t{tokens}\t{seconds:.3f}\n"
         # one write of a short line to a file opened for appending: lines of several jobs do not mix
-        handle = os.open(self._folder / FINISHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        try:
-            os.write(handle, line.encode())
-        finally:
-            os.close(handle)
+        with suppress(OSError):
+            handle = os.open(self._folder / FINISHED, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(handle, line.encode())
+            finally:
+                os.close(handle)
         self.note(f"finished {cell_id}: {tokens:,} tokens in {seconds:.1f} s")
         self._behind = True
         if time.monotonic() - self._shown > SECONDS_BETWEEN_LINES:
@@ -68,7 +72,7 @@ class Progress:
         """Where the run is: cells, speed, time left."""
         finished = self._folder / FINISHED
         rows = [line.split("\t") for line in finished.read_text().splitlines()] if finished.exists() else []
-        rows = [row for row in rows if float(row[0]) >= self._started]
+        rows = [row for row in rows if len(row) == 4 and float(row[0]) >= self._started]  # not one cut by a full disk
         done, tokens = len({row[1] for row in rows}), sum(int(row[2]) for row in rows)
         # from when the first cell began: what is left will not start Ray and load models again
         begun = min((float(row[0]) - float(row[3]) for row in rows), default=self._started)

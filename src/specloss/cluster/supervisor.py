@@ -18,6 +18,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -32,16 +33,15 @@ START_SECONDS = 90  # 4 on a free machine
 # Linux has all of 127/8. Ray replaces 127.0.0.1 by the machine's outward address, which changes when a laptop changes
 # networks and which others can reach; it leaves 127.0.0.2 alone.
 NODE_IP = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
-FIXED_PORTS = (
-    "port",
+NODE_PORTS = (
     "node-manager-port",
     "object-manager-port",
     "metrics-export-port",
     "runtime-env-agent-port",
     "dashboard-agent-listen-port",
     "dashboard-agent-grpc-port",
-    "dashboard-port",
 )
+FIXED_PORTS = ("port", *NODE_PORTS, "dashboard-port")  # of a head
 # Below the kernel's ephemeral ports (from 32768), above Ray's own choice for workers (10002-19999), where heads of
 # other users are. Each actor and each client takes one of the block.
 PORTS = range(20000, 32000)
@@ -108,15 +108,17 @@ def object_store_bytes() -> int:
     return max(80_000_000, min(1 << 30, free // 2))
 
 
-def _command(folder: Path, first_port: int) -> list[str]:
-    ports = [f"--{name}={first_port + i}" for i, name in enumerate(FIXED_PORTS)]
+def _command(folder: Path, first_port: int, ip: str, head: str | None) -> list[str]:
+    names = NODE_PORTS if head else FIXED_PORTS
+    ports = [f"--{name}={first_port + i}" for i, name in enumerate(FIXED_PORTS) if name in names]
     # Without grpcio there is no Ray client server, and naming a port for one is an error; with it, the default is 10001
-    if importlib.util.find_spec("grpc"):
+    if head is None and importlib.util.find_spec("grpc"):
         ports.append(f"--ray-client-server-port={first_port + PORT_BLOCK - 1}")
+    role = [f"--address={head}"] if head else ["--head", "--include-dashboard=false", "--no-monitor"]
     gpus = allocated_gpus()
     return [
-        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block"),
-        f"--node-ip-address={NODE_IP}",
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *role),
+        f"--node-ip-address={ip}",
         *ports,
         f"--min-worker-port={first_port + len(FIXED_PORTS)}",
         f"--max-worker-port={first_port + PORT_BLOCK - 2}",
@@ -124,14 +126,12 @@ def _command(folder: Path, first_port: int) -> list[str]:
         f"--num-cpus={available_cores()}",
         *([] if gpus is None else [f"--num-gpus={gpus}"]),
         f"--object-store-memory={object_store_bytes()}",
-        "--include-dashboard=false",
         "--include-log-monitor=false",
-        "--no-monitor",
         "--disable-usage-stats",
     ]
 
 
-def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[bytes], int]:
+def _start(folder: Path, token: Path, log: IO[bytes], ip: str, head: str | None) -> tuple[subprocess.Popen[bytes], int]:
     first_port = free_ports()
     environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
     environment |= head_environment(token)
@@ -139,8 +139,8 @@ def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[
         "RAY_worker_niceness": "0",  # Ray's workers run at nice 15 otherwise
         "RAY_prestart_worker_first_driver": "0",  # no idle worker for each core of a large machine
     }
-    head = subprocess.Popen(
-        _command(folder, first_port),
+    process = subprocess.Popen(
+        _command(folder, first_port, ip, head),
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=log,
@@ -148,13 +148,22 @@ def _start(folder: Path, token: Path, log: IO[bytes]) -> tuple[subprocess.Popen[
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
-    return head, first_port
+    return process, first_port
 
 
-def supervise(folder: Path, token: Path, owner: str) -> int:
+def supervise(
+    folder: Path,
+    token: Path,
+    owner: str,
+    ip: str = NODE_IP,
+    head: str | None = None,
+    when_up: Callable[[str], None] = lambda address: None,
+) -> int:
     """Start a head and stay until the owner or the head dies or SIGTERM comes; then end all of it. Exit status.
 
-    `folder/head.json` says what there is to end from the first moment, and the address once the head answers.
+    `folder/head.json` says what there is to end from the first moment, and the address once the head answers; then
+    `when_up` is called with it, too. `ip` is the node's. With the address of another node's head in `head` it is a
+    further node of that cluster, and the same holds for it.
     """
 
     def end(*_: object) -> None:
@@ -165,21 +174,23 @@ def supervise(folder: Path, token: Path, owner: str) -> int:
     try:
         for attempt in range(3):
             with (folder / "start.log").open("wb") as log:
-                head, first_port = _start(folder, token, log)
-            session = owner_id(head.pid)
+                process, first_port = _start(folder, token, log, ip, head)
+            session = owner_id(process.pid)
             record = {"owner": owner, "supervisor": owner_id(), "session": session}
             write_text(folder / RECORD, json.dumps(record))
-            if _wait_until_up(head, owner, folder / "start.log"):
+            if _wait_until_up(process, owner, folder / "start.log"):
                 break
-            hangs = head.poll() is None
+            hangs = process.poll() is None
             end_session(session)
             # one that ended by itself found a port taken in between, perhaps
             if hangs or attempt == 2:
                 session = ""  # the folder stays: the client reads start.log
                 return 1
         ports = [first_port, first_port + 1]
-        write_text(folder / RECORD, json.dumps(record | {"address": f"{NODE_IP}:{first_port}", "ports": ports}))
-        while process_alive(owner) and head.poll() is None:
+        address = head or f"{ip}:{first_port}"
+        write_text(folder / RECORD, json.dumps(record | {"address": address, "ports": ports}))
+        when_up(address)
+        while process_alive(owner) and process.poll() is None:
             time.sleep(POLL_SECONDS)
     except _End:
         pass
@@ -191,9 +202,9 @@ def supervise(folder: Path, token: Path, owner: str) -> int:
     return 0
 
 
-def _wait_until_up(head: subprocess.Popen[bytes], owner: str, log: Path) -> bool:
+def _wait_until_up(process: subprocess.Popen[bytes], owner: str, log: Path) -> bool:
     deadline = time.monotonic() + START_SECONDS
-    while head.poll() is None and time.monotonic() < deadline:
+    while process.poll() is None and time.monotonic() < deadline:
         if not process_alive(owner):
             raise _End
         if b"Ray runtime started" in log.read_bytes():
