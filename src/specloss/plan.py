@@ -17,7 +17,17 @@ from typing import Any
 from pydantic import ConfigDict, create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
-from specloss.cells import EXPERIMENT, GRADED, Batch, Cell, batch_folder, format_param, plan_batches, write_batches
+from specloss.cells import (
+    EXPERIMENT,
+    GRADED,
+    Batch,
+    Cell,
+    batch_folder,
+    format_param,
+    plan_batches,
+    read_batch,
+    write_batches,
+)
 from specloss.config import ConfigError, Experiment, bound_rule, expand, matched_setting, parse_config, validated
 from specloss.files import write_text
 from specloss.section import Model
@@ -109,8 +119,12 @@ class Plan:
 
     def batch_models(self, batch_id: str) -> list[str]:
         """The same for a decode job's pair."""
-        pair = next(batch.cells[0].pair for batch in self.batches.values() if batch and batch.id == batch_id)
-        return self.made_models(pair)
+        planned = (batch for batch in self.batches.values() if batch and batch.id == batch_id)
+        # in a job that is tried again, some of its cells are whole by now, and what is left would be cut otherwise
+        batch = (
+            next(planned, None) or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
+        )
+        return self.made_models(batch.cells[0].pair)
 
     def write(self) -> None:
         """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
