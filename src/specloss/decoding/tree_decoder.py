@@ -98,13 +98,13 @@ class TreeDecoder(Decoder):
         on = verdict.path >= 0  # [rows, levels]
         own = self._slots[1 : self._levels + 1]
         path = verdict.path.where(on, own)  # what is not on it stays where it is
-        self._target.cache.move(root + path, root + own)
         emitted = torch.cat([tokens.gather(1, path).where(on, following), following], 1)  # [rows, levels + 1]
         self._last = emitted.gather(1, verdict.accepted.unsqueeze(1)).squeeze(1)
         accepted = self._record(batch, tree, drafted, p, q, verdict, emitted, clock)
         counts = np.where(batch.prompt >= 0, accepted + 1, 0)  # rows that have just ended need no features
         self._drafter.length[torch.from_numpy(counts == 0)] = 0
         if new := int(counts.max()):
+            self._target.cache.move(root + path[:, : new - 1], root + own[: new - 1])
             at = torch.nn.functional.pad(path, (1, 0))[:, :new].unsqueeze(-1)  # the root, and what was accepted
             features = features.gather(1, at.expand(-1, -1, features.shape[-1]))
             self._drafter.commit(features, emitted[:, :new], torch.from_numpy(counts))
