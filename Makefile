@@ -4,7 +4,7 @@
 #   make PORT=5001 ui                     another port
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench ui venv clean
+.PHONY: help demo demo-eagle3 test check bench ui venv clean
 .DELETE_ON_ERROR:
 
 PYTHON ?=
@@ -13,10 +13,13 @@ BIN := .venv/bin
 VENV := .venv/.installed
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV) ## Run the whole experiment on the demo pair: reports/demo/index.html
 	@$(BIN)/specloss run config/demo.yaml
+
+demo-eagle3: $(VENV) ## The same on trees that an EAGLE-3 head drafts: reports/demo_eagle3/index.html
+	@$(BIN)/specloss run config/demo_eagle3.yaml
 
 test: $(VENV) ## Run the tests, but for those marked slow
 	@$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
@@ -60,6 +63,6 @@ $(VENV): envs/requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	mv .venv/.installing $(VENV)
 
-clean: ## Remove the demo's outputs and all caches; keep .venv and other experiments
-	rm -rf results/demo reports/demo .pytest_cache .ruff_cache .hypothesis
+clean: ## Remove the demos' outputs and all caches; keep .venv and other experiments
+	rm -rf results/demo reports/demo results/demo_eagle3 reports/demo_eagle3 .pytest_cache .ruff_cache .hypothesis
 	find src tests workflow -name __pycache__ -type d -prune -exec rm -rf {} +

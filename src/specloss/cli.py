@@ -240,6 +240,15 @@ def train_demo(config: Path, out: Path) -> None:
     train_pair(read_yaml(config), out)
 
 
+@app.command("train-demo-eagle3")
+def train_demo_eagle3(config: Path, out: Path) -> None:
+    """Train the demo target's EAGLE-3 head again."""
+    from specloss.config import read_yaml
+    from specloss.models.head_training import train_head
+
+    train_head(read_yaml(config), out, str(config))
+
+
 @app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import duckdb
 import mlflow
+import pandas as pd
 import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from places import DEMO, ROOT
+from places import ROOT
 
 from specloss.analysis import FIGURES, tables_for
 from specloss.analysis.study import Study
@@ -78,9 +79,10 @@ class Project:
         assert not self.processes()
 
 
-def make_project(folder: Path, **changes) -> Project:
-    config = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
-    config["pairs"]["demo"] |= {"target": str(DEMO / "target"), "draft": str(DEMO / "draft")}
+def make_project(folder: Path, source: str = "demo.yaml", **changes) -> Project:
+    config = yaml.safe_load((ROOT / "config" / source).read_text())
+    pair = config["pairs"]["demo"]
+    pair |= {role: str(ROOT / pair[role]) for role in ("target", "draft")}
     config |= {
         "name": "grid",
         "benchmarks": {
@@ -191,6 +193,21 @@ def test_batch_size_actors_and_company_change_no_token(project, tmp_path):
     theirs, ours = project.tokens(), other.tokens()
     assert len(ours) == 2 * 2 * 12
     assert {key for key in ours if theirs[key] != ours[key]} == set()
+
+
+def test_an_eagle3_head_goes_through_the_same_pipeline_in_its_own_convention(tmp_path):
+    methods = {"spec_cascade": {"params": [0.3]}, "cos": {"params": [0.4]}}
+    project = make_project(tmp_path / "trees", "demo_eagle3.yaml", methods=methods, seeds=[0])
+    project.run()
+    assert len(project.plan.cells) == 8
+    tables = project.folder / "reports/grid/tables"
+    time = pd.read_csv(tables / "time.csv").set_index("method")
+    assert {"be", "be_expected", "ds"}.isdisjoint(time.columns)
+    assert (time["be_eagle"] > 1).all()
+    shown = pd.read_csv(tables / "table4.csv").groupby("method")["be_mean"].mean()
+    assert shown.to_dict() == pytest.approx(time["be_eagle"].to_dict(), abs=1e-3)
+    page = (project.folder / "reports/grid/index.html").read_text()
+    assert "EAGLE-3 convention" in page and "single-draft convention" not in page
 
 
 def test_one_cell_is_a_target(tmp_path):

@@ -101,7 +101,7 @@ def train_model(
     recent: deque[float] = deque(maxlen=100)
     for step in range(config.steps):
         for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * _schedule(step, config.steps)
+            group["lr"] = config.learning_rate * schedule(step, config.steps)
         ids, labels = _draw_batch(rng, tokenizer, _top_level(step, config.steps), config)
         loss = model(input_ids=ids, labels=labels).loss
         optimizer.zero_grad()
@@ -172,7 +172,7 @@ def _validate(config: dict) -> PairTraining:
         raise ValueError("training config: " + "; ".join(problems)) from None
 
 
-def _schedule(step: int, steps: int) -> float:
+def schedule(step: int, steps: int) -> float:
     """Share of the peak learning rate: up over at most 100 steps, then a cosine down to 3 %."""
     warm_up = min(100, steps)
     if step < warm_up:
@@ -195,7 +195,7 @@ def _draw_batch(
     rows: list[list[int]] = []
     prompt_lengths: list[int] = []
     longest = 0
-    for problem in _draw_training_problems(rng, top_level):
+    for problem in draw_training_problems(rng, top_level):
         solution = chain.write_solution(problem, rng, config.word_skew)
         prompt_ids = tokenizer.encode(problem.prompt, add_special_tokens=False)
         row = prompt_ids + tokenizer.encode(solution, add_special_tokens=False) + [tokenizer.eos_token_id]
@@ -213,7 +213,7 @@ def _draw_batch(
     return ids, labels
 
 
-def _draw_training_problems(rng: random.Random, top_level: int) -> Iterator[chain.Problem]:
+def draw_training_problems(rng: random.Random, top_level: int) -> Iterator[chain.Problem]:
     """Endless problems that are not held out for evaluation."""
     levels = range(1, top_level + 1)
     while True:

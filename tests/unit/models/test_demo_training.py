@@ -88,7 +88,7 @@ def test_the_tokenizer_reads_each_digit_sign_and_word_as_one_token_and_gives_the
 
 
 def test_training_never_sees_a_held_out_problem():
-    problems = demo_training._draw_training_problems(random.Random(0), 8)
+    problems = demo_training.draw_training_problems(random.Random(0), 8)
     assert not any(chain.is_held_out(next(problems).prompt) for _ in range(2000))
 
 
