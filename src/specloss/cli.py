@@ -72,11 +72,14 @@ def decode(
 
 
 @app.command()
-def score(folder: Annotated[Path, typer.Argument(help="cell folder")]) -> None:
-    """Grade one decoded cell (used by the workflow)."""
+def score(
+    folder: Annotated[Path, typer.Argument(help="cell folder")],
+    workers: Annotated[int, typer.Option(help="processes for a benchmark whose grading is slow", min=1)] = 1,
+) -> None:
+    """Grade one decoded cell; a killed grading of a slow benchmark goes on where it was (used by the workflow)."""
     from specloss.scoring import score_cell
 
-    score_cell(folder)
+    score_cell(folder, workers)
 
 
 @app.command()

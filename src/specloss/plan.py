@@ -28,8 +28,18 @@ from specloss.cells import (
     read_batch,
     write_batches,
 )
-from specloss.config import ConfigError, Experiment, bound_rule, expand, matched_setting, parse_config, validated
+from specloss.config import (
+    Benchmark,
+    ConfigError,
+    Experiment,
+    bound_rule,
+    expand,
+    matched_setting,
+    parse_config,
+    validated,
+)
 from specloss.files import write_text
+from specloss.grading import is_slow
 from specloss.section import Model
 
 
@@ -37,6 +47,9 @@ class Arguments(Model):
     """Base of a function's arguments as a config gives them: nothing is converted, as nothing is on the way there."""
 
     model_config = ConfigDict(strict=True)
+
+
+SCORING_THREADS = 8  # at most, of one cell whose grading is slow: other cells are graded beside it
 
 
 @dataclass(frozen=True)
@@ -106,10 +119,15 @@ class Plan:
 
     def grading(self, cell_id: str) -> dict[str, Any]:
         """How a cell's benchmark is graded."""
+        return self._benchmark(cell_id).grading
+
+    def scoring_threads(self, cell_id: str) -> int:
+        """Cores for the scoring of a cell: several where grading is slow. Snakemake gives no more than there are."""
+        return SCORING_THREADS if is_slow(self._benchmark(cell_id).task) else 1
+
+    def _benchmark(self, cell_id: str) -> Benchmark:
         return next(
-            benchmark.grading
-            for name, benchmark in self.experiment.benchmarks.items()
-            if f"/benchmark={name}/" in cell_id
+            benchmark for name, benchmark in self.experiment.benchmarks.items() if f"/benchmark={name}/" in cell_id
         )
 
     def made_models(self, pair: str) -> list[str]:

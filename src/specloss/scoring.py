@@ -1,8 +1,13 @@
-"""Grading one cell: reads its generations, writes `graded.parquet`. No model, no torch: untrusted text stays here."""
+"""Grading one cell: reads its generations, writes `graded.parquet`. No model, no torch: untrusted text stays here.
+
+A benchmark that runs model-written code has `isolation()`: what its sandbox cannot enforce on this machine is said
+once, before any grading, and stands in the file's metadata.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +17,29 @@ import pyarrow.parquet as pq
 from specloss.benchmarks import get_benchmark
 from specloss.cells import EXPERIMENT, FAILURE, GENERATIONS, GRADED, META, Cell, experiment_folder
 from specloss.files import replacing
+from specloss.grading import grade_all
 from specloss.schema import GRADED as SCHEMA
+
+PARTIAL = ".graded.partial.jsonl"  # grades of a scoring that has not ended
 
 
 class NotDecoded(RuntimeError):
     """The cell has no generations; the message says why, in one line."""
 
 
-def score_cell(folder: Path) -> None:
-    """Grade the cell in `folder`. NotDecoded if its decoding failed or never ran."""
+def score_cell(folder: Path, workers: int = 1) -> None:
+    """Grade the cell in `folder`, a slow benchmark in `workers` processes.
+
+    What is graded when it is killed is in a partial file beside, which the next try begins with. NotDecoded if the
+    cell's decoding failed or never ran.
+    """
     if not (folder / META).exists():
         failure = folder / FAILURE
         # its first two lines are the cell and the reason
         reason = ": ".join(failure.read_text().splitlines()[:2]) if failure.exists() else "it was never decoded"
         raise NotDecoded(f"{folder}: nothing to grade: {reason}")
     cell = Cell.from_dict(json.loads((folder / META).read_text())["cell"])
-    grade, grading = get_benchmark(cell.settings["benchmark"]["task"]).grade, _grading(folder, cell)
+    task, grading = cell.settings["benchmark"]["task"], _grading(folder, cell)
     columns = ["problem", "index", "sample", "text", "reference"]
     try:
         # not read_table: it imports pandas, for every cell again
@@ -38,7 +50,15 @@ def score_cell(folder: Path) -> None:
         raise NotDecoded(
             f"{folder / GENERATIONS} cannot be read ({reason}); remove {folder} to decode it again"
         ) from None
-    grades = [grade(row["text"], row["reference"], **grading) for row in rows.to_pylist()]
+    metadata = (generations.schema_arrow.metadata or {}) | {b"grading": json.dumps(grading).encode()}
+    if isolation := getattr(get_benchmark(task), "isolation", None):
+        sandbox = isolation()
+        for line in sandbox.lines:
+            print(f"specloss: {line}", file=sys.stderr)
+        metadata[b"sandbox"] = json.dumps(sandbox.to_dict()).encode()
+    answers = [(row["text"], row["reference"]) for row in rows.select(["text", "reference"]).to_pylist()]
+    partial = folder / PARTIAL
+    grades = grade_all(task, answers, grading, workers, partial, cell.label)
     names = sorted({name for grade in grades for name in grade.scores})
     graded = pa.table(
         {
@@ -52,9 +72,9 @@ def score_cell(folder: Path) -> None:
         },
         schema=SCHEMA,
     )
-    metadata = (generations.schema_arrow.metadata or {}) | {b"grading": json.dumps(grading).encode()}
     with replacing(folder / GRADED) as part:
         pq.write_table(graded.replace_schema_metadata(metadata), part, compression="zstd")
+    partial.unlink(missing_ok=True)
 
 
 def _grading(folder: Path, cell: Cell) -> dict[str, Any]:

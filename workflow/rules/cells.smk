@@ -29,11 +29,12 @@ rule score:
         lambda wildcards: PLAN.batch_marks(wildcards.cell),
     output:
         f"{RESULTS}/cells/{{cell}}/graded.parquet",
+    threads: lambda wildcards: PLAN.scoring_threads(wildcards.cell)
     params:
         folder=f"{RESULTS}/cells/{{cell}}",
         grading=lambda wildcards: PLAN.grading(wildcards.cell),  # a change grades again
     shell:
-        "specloss score {params.folder:q}"
+        "specloss score {params.folder:q} --workers {threads}"
 
 
 rule summarise:

@@ -4,6 +4,9 @@
 functions' signatures and annotations; values that an annotation cannot rule out are refused by a ValueError in one
 line. `options` decide what is decoded and belong to a cell; `grading` can change without decoding again.
 
+A module whose grading takes long says so by `SLOW_GRADING = True`: it is then done in several processes and goes on
+where a killed one stopped. One that runs model-written code has `isolation()`, what its sandbox is on this machine.
+
 A benchmark module knows nothing of models, verification rules or the workflow. Adding one is a file here and a line
 in `MODULES`.
 """
@@ -17,7 +20,8 @@ from types import ModuleType
 
 LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
 MODULES = {
-    name: f"specloss.benchmarks.{name}" for name in ("aime", "bfcl", "chain", "gsm8k", "include", "math", "prompts")
+    name: f"specloss.benchmarks.{name}"
+    for name in ("aime", "bfcl", "chain", "gsm8k", "include", "math", "mbppplus", "prompts")
 }
 
 

@@ -24,6 +24,6 @@ against: flaws of the kernel, and timing (code can measure how busy the machine 
 
 from specloss.benchmarks.sandbox.box import Limits, SandboxError
 from specloss.benchmarks.sandbox.isolation import Isolation, isolation
-from specloss.benchmarks.sandbox.trial import Verdict, run_tests
+from specloss.benchmarks.sandbox.trial import FaultyTests, Verdict, run_tests
 
-__all__ = ["Isolation", "Limits", "SandboxError", "Verdict", "isolation", "run_tests"]
+__all__ = ["FaultyTests", "Isolation", "Limits", "SandboxError", "Verdict", "isolation", "run_tests"]

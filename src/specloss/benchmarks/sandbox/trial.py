@@ -17,6 +17,10 @@ OUT_OF_TIME = "out of time"
 DEFAULT_LIMITS = Limits()
 
 
+class FaultyTests(ValueError):
+    """Tests, or their imports, that fail whatever the answer is."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether all tests passed; `reason` says in a line why not."""
@@ -39,7 +43,8 @@ def run_tests(
     """Whether `tests` (Python, which calls `entry_point`) run to their end with the function that `answer` defines.
 
     `imports` are run before the tests and `answer_imports` before the answer; both sides may import `packages`.
-    `layers` are those of the machine (`isolation`) if not given. SandboxError if a box cannot be made.
+    `layers` are those of the machine (`isolation`) if not given. SandboxError if a box cannot be made;
+    FaultyTests for tests that are no Python.
     """
     if layers is None:
         layers = isolation().layers
@@ -99,6 +104,8 @@ def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) ->
         # values that take too long or too much memory to compare
         return Verdict(False, f"the tests ended with exit status {judge_status}")
     verdict = json.loads(out)
+    if "fault" in verdict:
+        raise FaultyTests(f"the tests cannot be run: {' '.join(verdict['fault'].split())}")
     reason = " ".join(verdict["reason"].split())
     if not verdict["passed"] and answer_status in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, TIME_IS_UP):
         reason = f"{OUT_OF_TIME} or memory: {reason}"

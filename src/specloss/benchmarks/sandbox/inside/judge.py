@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from types import CodeType
 from typing import Any, BinaryIO
 
 import wire
@@ -21,7 +22,8 @@ class AnswerError(Exception):
 def main(requests: int, replies: int) -> None:
     """Read a task (JSON) from stdin, run its tests, and write `{"passed": bool, "reason": str}` to stdout.
 
-    Nothing is written if the other side never came up, before it had run any of the code.
+    It is `{"fault": str}` for tests that cannot be run whatever the answer is. Nothing is written if the other side
+    never came up, before it had run any of the code.
     """
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # prints of a test script are no verdict
@@ -29,11 +31,18 @@ def main(requests: int, replies: int) -> None:
     outgoing, incoming = os.fdopen(requests, "wb"), os.fdopen(replies, "rb")
     if not _is_ready(incoming):
         return
+    namespace: dict[str, Any] = {"__name__": "tests"}
     try:
-        reason = _run(task, outgoing, incoming)
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-    json.dump({"passed": reason is None, "reason": (reason or "")[:300]}, verdict)
+        exec(task["imports"], namespace)
+        tests = compile(task["tests"], "<tests>", "exec")
+    except Exception as error:
+        json.dump({"fault": _describe(error)}, verdict)
+    else:
+        try:
+            reason = _run(task, tests, namespace, outgoing, incoming)
+        except BaseException as error:
+            reason = _describe(error)
+        json.dump({"passed": reason is None, "reason": (reason or "")[:300]}, verdict)
     verdict.close()
 
 
@@ -44,7 +53,9 @@ def _is_ready(incoming: BinaryIO) -> bool:
         return False
 
 
-def _run(task: dict[str, Any], outgoing: BinaryIO, incoming: BinaryIO) -> str | None:
+def _run(
+    task: dict[str, Any], tests: CodeType, namespace: dict[str, Any], outgoing: BinaryIO, incoming: BinaryIO
+) -> str | None:
     """Why the tests failed; None if they passed."""
 
     def ask(*request: Any) -> Any:
@@ -64,16 +75,19 @@ def _run(task: dict[str, Any], outgoing: BinaryIO, incoming: BinaryIO) -> str | 
 
     if "numpy" in task["tests"]:
         _compare_shapes()
-    namespace: dict[str, Any] = {"__name__": "tests", task["entry_point"]: call}
+    namespace[task["entry_point"]] = call
     try:
-        exec(task["imports"], namespace)
         ask("define", task["answer_imports"], task["answer"])
-        exec(compile(task["tests"], "<tests>", "exec"), namespace)
+        exec(tests, namespace)
     except AnswerError as error:
         return f"the code: {error}"
     except AssertionError as error:
         return f"a test failed: {error}"
     return None
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _compare_shapes() -> None:

@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 import sys
+import zlib
 from collections import Counter, deque
 from decimal import Decimal
 from fractions import Fraction
@@ -18,6 +19,8 @@ from typing import Any, BinaryIO
 
 MAX_MESSAGE = 64 << 20  # bytes
 MAX_ITERATED = 2_000_000  # items taken from an iterator
+MAX_TABLE = 256 << 20  # cells of a table
+MIN_TABLE = 1000  # rows
 _PLAIN = {str, bool, float, type(None)}
 _LARGE = 10**1000  # more digits are slow to read and, from 4300 on, refused
 _ARRAY_TYPE = re.compile(r"[<>|=][biufcSU]\d{1,4}")
@@ -57,7 +60,16 @@ def receive(stream: BinaryIO) -> list[Any]:
         raise WireError(f"a message of {length} bytes is too long")
     try:
         message = json.loads(_read(stream, length), object_hook=_decode)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError) as error:
+    except (
+        ValueError,
+        TypeError,
+        KeyError,
+        IndexError,
+        AttributeError,
+        RecursionError,
+        ArithmeticError,
+        zlib.error,
+    ) as error:
         raise WireError(f"not a message: {type(error).__name__}") from None
     if type(message) is not list or not message:
         raise WireError("not a message")
@@ -79,7 +91,7 @@ def encode(value: Any) -> Any:
     if kind is int:
         return value if -_LARGE < value < _LARGE else {"int": hex(value)}
     if kind is list:
-        return _items(value)
+        return _table(value) or _items(value)
     if kind is tuple:
         return {"tuple": _items(value)}
     if kind in (set, frozenset, deque):
@@ -135,6 +147,33 @@ def _items(values: Any) -> list[Any]:
     return [value if type(value) in _PLAIN else encode(value) for value in values]
 
 
+def _table(rows: list[Any]) -> Any:
+    """Many tuples of one length, of few different texts: combinations can be a hundred million texts. Else None."""
+    if len(rows) < MIN_TABLE or set(map(type, rows)) != {tuple} or len(set(map(len, rows))) != 1 or not rows[0]:
+        return None
+    texts = set()
+    for row in rows:
+        texts.update(row)
+        if len(texts) > 256:
+            return None
+    if set(map(type, texts)) != {str} or len(rows) * len(rows[0]) > MAX_TABLE:
+        return None
+    names = sorted(texts)
+    number = {text: place for place, text in enumerate(names)}
+    cells = bytes(map(number.__getitem__, itertools.chain.from_iterable(rows)))
+    return {"table": [names, len(rows[0]), base64.b64encode(zlib.compress(cells, 1)).decode()]}
+
+
+def _untable(parts: list[Any]) -> list[tuple[str, ...]]:
+    names, width, data = parts
+    unpacker = zlib.decompressobj()
+    cells = unpacker.decompress(base64.b64decode(data), MAX_TABLE)
+    if unpacker.unconsumed_tail:
+        raise ValueError("a table that is too large")
+    name = names.__getitem__
+    return [tuple(map(name, cells[start : start + width])) for start in range(0, len(cells), width)]
+
+
 def _pairs(values: dict[Any, Any]) -> list[list[Any]]:
     return [[encode(key), encode(value)] for key, value in values.items()]
 
@@ -151,6 +190,7 @@ def _array(parts: list[Any]) -> Any:
 _DECODERS = {
     "int": lambda text: int(text, 16),
     "tuple": tuple,
+    "table": _untable,
     "set": set,
     "frozenset": frozenset,
     "deque": deque,

@@ -1,0 +1,156 @@
+"""MBPP+ (Liu et al. 2023): Python functions from a sentence, with the base tests of MBPP and EvalPlus' many more.
+
+Both are scored: `base` is whether the base asserts hold, `plus` whether the script with all inputs runs to its end as
+well. Code runs in `specloss.benchmarks.sandbox`, the tests outside of its process.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import json
+import re
+from typing import Literal
+
+from specloss.benchmarks import Grade, Item
+from specloss.benchmarks.hub import HubSet
+from specloss.benchmarks.rows import Row, chat, make_items, read_rows
+from specloss.benchmarks.sandbox import Limits, run_tests
+from specloss.benchmarks.sandbox import isolation as isolation  # for the scoring, which says what it cannot enforce
+
+HUB, SPLIT = "evalplus/mbppplus", "test"
+SYSTEM = "Write Python. Answer with one fenced code block that has the whole function and the imports it needs."
+USER = "{task}\n\nThe function is to be called {name}, and this must hold:\n\n```python\n{example}\n```"
+SLOW_GRADING = True
+# of those tasks whose published solution needs more on its plus tests: CPU seconds, and GiB of memory
+HEAVY_TASKS = {"599": (90, 2), "392": (60, 2), "255": (90, 4)}
+
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_PYTHON = {"", "python", "python3", "py", "py3"}
+_OPENS = re.compile(r"(?:async\s+def|def|class|import|from)\s+\w|@\w")
+_CONTINUES = re.compile(
+    r"\s|[)\]}#]|[A-Za-z_]\w*\s*(?::[^=]+)?=[^=]|(?:if|for|while|try|with|else|elif|except|finally)\b"
+)
+
+
+def load(
+    file: str | None = None, problems: int | None = None, seed: int | None = None, revision: str | None = None
+) -> list[Item]:
+    """Tasks of the hub, or of a local `file` with its fields: task_id, prompt, code, test_imports, test_list, test.
+
+    The first `problems` of them, all if None, or with a `seed` that many by lot.
+    """
+    return make_items(read_rows(file, HubSet(HUB, SPLIT, revision=revision)), _item, problems, seed)
+
+
+def grade(text: str, reference: str, correct: Literal["base", "plus"] = "plus", seconds: int = 10) -> Grade:
+    """Grade the code in an answer by the base and the plus tests; `plus` needs both to pass.
+
+    `correct` says which of the two counts: plus, the benchmark's point, if not given (the paper's code ran the base
+    tests alone). `seconds` of CPU time are what each has; HEAVY_TASKS have more. ValueError for less than one second.
+    """
+    if seconds < 1:
+        raise ValueError(f"seconds must be at least 1, got {seconds}")
+    task = json.loads(reference)
+    code = extract_code(text, task["entry_point"])
+    if code is None:
+        return Grade(False, None, {"base": False, "plus": False})
+    heavy_seconds, gigabytes = HEAVY_TASKS.get(task["task"], (0, 2))
+    seconds = max(seconds, heavy_seconds)
+    # a busy machine takes longer, which is no fault of the code; wall time is for code that sleeps
+    limits = Limits(cpu_seconds=seconds, wall_seconds=3 * seconds + 10, memory_bytes=gigabytes << 30)
+    scores = {"base": False, "plus": False}
+    for name in scores:
+        scores[name] = run_tests(
+            code,
+            task[name],
+            task["entry_point"],
+            imports=task["imports"],
+            answer_imports=task["answer_imports"],
+            limits=limits,
+        ).passed
+        if not scores[name]:
+            break
+    return Grade(scores[correct], code, scores)
+
+
+def extract_code(text: str, entry_point: str) -> str | None:
+    """The code of an answer: the last fenced block that defines `entry_point`, else the first block of Python.
+
+    Without fences, the lines from the first that opens a definition or an import to the last that can belong to it,
+    if `entry_point` is defined there. None if there is nothing of that kind.
+    """
+    defines = re.compile(
+        rf"^(?:(?:async\s+)?def|class)\s+{re.escape(entry_point)}\b|^{re.escape(entry_point)}\s*=", re.M
+    )
+    blocks = [_dedent(code) for _, tag, code in _FENCE.findall(text) if tag.strip().lower() in _PYTHON and code.strip()]
+    if blocks:
+        return next((block for block in reversed(blocks) if defines.search(block)), blocks[0])
+    lines = text.splitlines()
+    first = next((n for n, line in enumerate(lines) if _OPENS.match(line)), None)
+    if first is None:
+        return None
+    last = first
+    while last < len(lines) and (not lines[last] or _OPENS.match(lines[last]) or _CONTINUES.match(lines[last])):
+        last += 1
+    code = "\n".join(lines[first:last]).strip() + "\n"
+    return code if defines.search(code) else None
+
+
+def find_entry_point(tests: list[str], code: str | None) -> str:
+    """The function under test: called, by its bare name, in the asserts (anywhere in them), and defined by the code.
+
+    Without a code, the called name that is no builtin. ValueError, a line, if that is not one name.
+    """
+    called = {
+        node.func.id
+        for test in tests
+        for node in ast.walk(ast.parse(test))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    if code is None:
+        names = called.difference(dir(builtins))
+    else:
+        defined = {node.name for node in ast.parse(code).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        names = called & defined
+    if len(names) != 1:
+        raise ValueError(f"the tests must call one function of the solution, not {', '.join(sorted(names)) or 'none'}")
+    return names.pop()
+
+
+def _item(row: Row) -> Item:
+    tests, code = [str(test) for test in row.list("test_list")], row.values.get("code")
+    try:
+        entry_point = find_entry_point(tests, code)
+        imports = _imports(code or "")
+    except SyntaxError as error:
+        raise row.error(f"'code' or 'test_list' is not Python: {error.msg}") from None
+    except ValueError as error:
+        raise row.error(str(error)) from None
+    given = "\n".join(map(str, row.list("test_imports")))
+    task = row.text("task_id")
+    reference = {
+        "task": task,
+        "entry_point": entry_point,
+        # the published tests run after the published code and may use what it imports
+        "imports": f"{given}\n{imports}",
+        "answer_imports": given,
+        "base": "\n".join(tests),
+        "plus": row.text("test"),
+    }
+    user = USER.format(task=row.text("prompt").strip(), name=entry_point, example=tests[0].strip())
+    return Item(f"mbppplus-{task}", None, json.dumps(reference), chat(user, SYSTEM), row.where)
+
+
+def _imports(code: str) -> str:
+    """The imports at the top level of some code."""
+    return "\n".join(
+        ast.unparse(node) for node in ast.parse(code).body if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+
+
+def _dedent(code: str) -> str:
+    """A block within a list is indented."""
+    lines = code.splitlines()
+    margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+    return "\n".join(line[margin:] for line in lines) + "\n"
