@@ -119,7 +119,8 @@ def _resume(partial: Path, header: Mapping[str, Any]) -> dict[str, Grade]:
         for line in lines:
             try:
                 entry = json.loads(line)
-                grades[entry.pop("key")] = Grade(**entry)
+                key = entry.pop("key")
+                grades[key] = Grade(**entry)
             except (ValueError, TypeError, KeyError, AttributeError):
                 break  # cut short while it was written
             kept.append(line)

@@ -123,7 +123,8 @@ def f(x):
         "__import__('collections').Counter('aab')", "__import__('collections').deque([1, 2])",
         "__import__('fractions').Fraction(1, 3)", "__import__('decimal').Decimal('1.10')", "{1: 2}.keys()",
         "{1: 2}.items()", "__import__('collections').OrderedDict(a=1)", "__import__('numpy').float32(1.5)",
-        "__import__('collections').namedtuple('P', 'x y')(1, 2)",
+        "__import__('collections').namedtuple('P', 'x y')(1, 2)", "[('a', 'b'), ('b', 'a')] * 1000",
+        "[(1.5,), (float('inf'),)] * 1000", "[(1.0, True, 1)] * 1000", "[([],)] * 1000",
     ],
 )  # fmt: skip
 def test_values_arrive_equal_and_of_the_same_kind(value):

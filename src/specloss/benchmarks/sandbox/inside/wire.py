@@ -148,30 +148,33 @@ def _items(values: Any) -> list[Any]:
 
 
 def _table(rows: list[Any]) -> Any:
-    """Many tuples of one length, of few different texts: combinations can be a hundred million texts. Else None."""
+    """Many tuples of one length, of few different texts or floats: combinations can have 10^8 of them. Else None."""
     if len(rows) < MIN_TABLE or set(map(type, rows)) != {tuple} or len(set(map(len, rows))) != 1 or not rows[0]:
         return None
-    texts = set()
-    for row in rows:
-        texts.update(row)
-        if len(texts) > 256:
-            return None
-    if set(map(type, texts)) != {str} or len(rows) * len(rows[0]) > MAX_TABLE:
+    different: set[Any] = set()
+    try:
+        for row in rows:
+            different.update(row)
+            if len(different) > 256:
+                return None
+    except TypeError:  # not hashable
         return None
-    names = sorted(texts)
-    number = {text: place for place, text in enumerate(names)}
-    cells = bytes(map(number.__getitem__, itertools.chain.from_iterable(rows)))
-    return {"table": [names, len(rows[0]), base64.b64encode(zlib.compress(cells, 1)).decode()]}
+    if set(map(type, different)) not in ({str}, {float}) or len(rows) * len(rows[0]) > MAX_TABLE:
+        return None
+    values = list(different)
+    place = {value: number for number, value in enumerate(values)}
+    cells = bytes(map(place.__getitem__, itertools.chain.from_iterable(rows)))
+    return {"table": [values, len(rows[0]), base64.b64encode(zlib.compress(cells, 1)).decode()]}
 
 
-def _untable(parts: list[Any]) -> list[tuple[str, ...]]:
-    names, width, data = parts
+def _untable(parts: list[Any]) -> list[tuple[Any, ...]]:
+    values, width, data = parts
     unpacker = zlib.decompressobj()
     cells = unpacker.decompress(base64.b64decode(data), MAX_TABLE)
     if unpacker.unconsumed_tail:
         raise ValueError("a table that is too large")
-    name = names.__getitem__
-    return [tuple(map(name, cells[start : start + width])) for start in range(0, len(cells), width)]
+    value = values.__getitem__
+    return [tuple(map(value, cells[start : start + width])) for start in range(0, len(cells), width)]
 
 
 def _pairs(values: dict[Any, Any]) -> list[list[Any]]:
