@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from specloss.benchmarks import BenchmarkError, get_benchmark, mbppplus
+from specloss.cluster.supervisor import available_cores
+from specloss.grading import grade_all
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -252,12 +254,14 @@ def test_the_benchmark_is_registered_as_slow_to_grade():
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_published_solutions_pass_all_tests():
+def test_the_published_solutions_pass_all_tests(tmp_path):
     folder = os.environ.get("SPECLOSS_BENCHMARK_DATA")
     if not folder:
         pytest.skip("set SPECLOSS_BENCHMARK_DATA to a folder with mbppplus.jsonl, the rows of evalplus/mbppplus")
     file = Path(folder) / "mbppplus.jsonl"
     items = mbppplus.load(str(file))
     codes = {f"mbppplus-{row['task_id']}": row["code"] for row in map(json.loads, file.open())}
-    failed = [item.id for item in items if not mbppplus.grade(fenced(codes[item.id]), item.reference).correct]
-    assert len(items) == 378 and failed == []
+    answers = [(fenced(codes[item.id]), item.reference) for item in items]
+    grades = grade_all("mbppplus", answers, {}, available_cores(), tmp_path / "partial")
+    failed = {item.id: dict(grade.scores) for item, grade in zip(items, grades, strict=True) if not grade.correct}
+    assert len(items) == 378 and failed == {}
