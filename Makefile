@@ -31,6 +31,7 @@ check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 
 bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
 	@$(BIN)/python -m specloss.bench
+	@$(BIN)/python -m specloss.bench --trees
 	@$(BIN)/python -m specloss.bench --workflow
 
 ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...)

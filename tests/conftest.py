@@ -17,18 +17,24 @@ def pair():
 
 
 @pytest.fixture(scope="session")
-def tree_pair(tmp_path_factory):
-    """The demo target with an EAGLE-3 head of random weights and a reduced vocabulary: it drafts any tree."""
-    import torch
+def tree_head(tmp_path_factory):
+    """Folder of an EAGLE-3 head for the demo target: random weights, a reduced vocabulary; it drafts any tree."""
     from eagle3_cases import checkpoint, save
+
+    config, tensors = checkpoint(width=128, target_width=128, head_dim=32, vocab=34, draft_vocab=24)
+    config["eagle_aux_hidden_state_layer_ids"] = [1, 2, 3]
+    return str(save(tmp_path_factory.mktemp("eagle3") / "head", config, tensors))
+
+
+@pytest.fixture(scope="session")
+def tree_pair(tree_head):
+    """The demo target with that head."""
+    import torch
 
     from specloss import load_pair
 
     torch.set_num_threads(1)
-    config, tensors = checkpoint(width=128, target_width=128, head_dim=32, vocab=34, draft_vocab=24)
-    config["eagle_aux_hidden_state_layer_ids"] = [1, 2, 3]
-    head = save(tmp_path_factory.mktemp("eagle3") / "head", config, tensors)
-    return load_pair(DEMO / "target", head, kind="eagle3", dtype="float32", device="cpu")
+    return load_pair(DEMO / "target", tree_head, kind="eagle3", dtype="float32", device="cpu")
 
 
 @pytest.fixture(scope="session")

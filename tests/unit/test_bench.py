@@ -6,8 +6,10 @@ import re
 
 import pytest
 
-from specloss import bench
-from specloss.bench import Measured, Run
+from specloss.bench import __main__ as bench
+from specloss.bench.chains import report_decoding
+from specloss.bench.contenders import Measured
+from specloss.bench.workflow import Run, report_workflow
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -28,7 +30,7 @@ def test_ratios_are_taken_within_a_round():
         ]
         for name, (tokens, calls, seconds) in rounds.items()
     }
-    text = "\n".join(bench.report_decoding(measured))
+    text = "\n".join(report_decoding(measured))
     assert re.search(r"batch 1 against transformers +2\.00x \(2\.00x to 2\.00x\)", text)
     assert re.search(r"batch 32 against batch 1 +10\.00x \(10\.00x to 10\.00x\)", text)
     assert re.search(r"outside both forwards, batch 1 +10\.0% \(10\.0% to 10\.0%\)", text)
@@ -38,7 +40,7 @@ def test_ratios_are_taken_within_a_round():
 def test_what_a_cell_adds_is_time_without_decoding_and_without_the_start():
     run = Run(cells=16, cells_per_job=1, start=20.0, cells_wall=45.0, cells_decode=15.0, end=5.0)
     assert run.added == 2.0
-    assert re.search(r"16 +1 +20\.0 +45\.0 +15\.0 +5\.0 +2\.00", "\n".join(bench.report_workflow([run])))
+    assert re.search(r"16 +1 +20\.0 +45\.0 +15\.0 +5\.0 +2\.00", "\n".join(report_workflow([run])))
 
 
 def test_both_sides_decode_the_same_prompts_with_like_yield(capsys: pytest.CaptureFixture):
@@ -51,3 +53,15 @@ def test_both_sides_decode_the_same_prompts_with_like_yield(capsys: pytest.Captu
     assert yields["specloss, batch 1"] == pytest.approx(yields["transformers, batch 1"], rel=0.5)
     assert yields["specloss, batch 1"] == yields["specloss, batch 32"]
     assert re.search(r"batch 1 against transformers +[\d.]+x", out)
+
+
+def test_trees_are_measured_beside_chains_and_the_target_alone(capsys: pytest.CaptureFixture, tree_head: str):
+    bench.main(["--trees", "--head", tree_head, "--prompts", "4", "--rounds", "1"])
+    out = capsys.readouterr().out
+    rows = re.findall(r"^((?:plain|chain|tree), .*?)  +\d+ +\d+ +\d+ +([\d.]+)$", out, re.MULTILINE)
+    yields = {name: float(value) for name, value in rows}
+    assert len(yields) == 5
+    # in this count a prefill is a call of its own for the loops; generate's is its first token's
+    assert yields["plain, batch 1"] == 1.0
+    assert yields["tree, batch 1"] == yields["tree, batch 32"]
+    assert re.search(r"tree against chain, batch 32 +[\d.]+x", out)
