@@ -14,7 +14,7 @@ from specloss import decode, load_pair
 from specloss.decoding.warp import Warper
 from specloss.verification import get_rule
 
-SAMPLES = 6_000
+SAMPLES = 4_000
 SETTINGS = [("standard_sd", None), ("min_p_sampling", 0.1)]
 LEVEL = 0.01 / (2 * len(SETTINGS))
 
