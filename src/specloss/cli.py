@@ -262,6 +262,21 @@ def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
 
 
 @app.command()
+def doctor(
+    config: ConfigFile = Path("config/demo.yaml"),
+    pilot: Annotated[bool, typer.Option(help="decode a few tokens, to estimate the hours")] = False,
+) -> None:
+    """Say what a config would do here: models, memory, prompts, tokens, hours. Exits 1 if something is missing."""
+    from specloss.config import read_config
+    from specloss.doctor import Doctor
+
+    found = Doctor(read_config(config), str(config), pilot)
+    for line in found.report():
+        print(line, flush=True)
+    raise typer.Exit(1 if found.missing else 0)
+
+
+@app.command()
 def stop(
     address: Annotated[
         str | None, typer.Option(help="the running Ray cluster that was used; it is not stopped")
