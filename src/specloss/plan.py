@@ -268,10 +268,14 @@ def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None
     """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
     from specloss.decoding.prompting import PromptError, check_prompts
 
+    recipes = experiment.recipes
     for pair_name, pair in experiment.pairs.items():
+        if not all(map(os.path.exists, recipes.files(pair.target, pair.draft))):
+            continue  # its models are yet to be made
+        target, draft = recipes.place(pair.target), recipes.place(pair.draft)
         for name, benchmark in experiment.benchmarks.items():
             try:
-                check_prompts(items[name], benchmark.chat, pair.target, pair.draft, pair.trust_remote_code)
+                check_prompts(items[name], benchmark.chat, target, draft, pair.trust_remote_code)
             except PromptError as error:
                 raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
 
