@@ -22,6 +22,7 @@ from specloss.cells import (
     GRADED,
     Batch,
     Cell,
+    batch_folder,
     batch_mark,
     format_param,
     plan_batches,
@@ -144,12 +145,16 @@ class Plan:
         chosen = self.experiment.pairs[pair]
         return self.experiment.recipes.files(chosen.target, chosen.draft)
 
+    @cached_property
+    def _batches_by_id(self) -> dict[str, Batch]:
+        return {batch.id: batch for batch in self.batches.values() if batch}
+
     def batch_models(self, batch_id: str) -> list[str]:
         """The same for a decode job's pair."""
-        planned = (batch for batch in self.batches.values() if batch and batch.id == batch_id)
         # in a job that is tried again, some of its cells are whole by now, and what is left would be cut otherwise
         batch = (
-            next(planned, None) or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
+            self._batches_by_id.get(batch_id)
+            or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
         )
         return self.made_models(batch.cells[0].pair)
 
@@ -158,8 +163,7 @@ class Plan:
         cluster = self.experiment.cluster.model_dump()
         decoding = self.experiment.decoding.model_dump(include={"batch_size", "trace"})
         write_text(self.file, json.dumps(self.content, indent=1))
-        batches = {batch.id: batch for batch in self.batches.values() if batch}
-        write_batches(list(batches.values()), self.results, cluster | decoding)
+        write_batches(list(self._batches_by_id.values()), self.results, cluster | decoding)
         left = [cell for cell in self.cells if not cell.is_whole(self.results)]
         for batch in {batch.id: batch for cell in left if (batch := self.batches[cell.id])}.values():
             batch_mark(self.results, batch).unlink(missing_ok=True)  # finished once, but its cells were removed since
