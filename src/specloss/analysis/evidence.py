@@ -43,6 +43,12 @@ class Evidence:
         """Mean difference of the settings from the lossless run, paired by problem."""
         return interval(self.bootstrap.difference(metric, places, settings, [self.study.lossless]))
 
+    def graded(self, places: list[Place]) -> bool:
+        """Whether answers are graded on all benchmarks, as far as their cells are there."""
+        names = {place.benchmark for place in places}
+        cells = self.summary[self.summary["benchmark"].isin(names) & (self.summary["status"] == "whole")]
+        return not (cells.groupby("benchmark")["graded"].max() == 0).any()
+
     @property
     def missing(self) -> pd.DataFrame:
         """The cells that are not whole, with their reason in `status`."""

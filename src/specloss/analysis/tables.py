@@ -89,8 +89,12 @@ def _table4_row(evidence: Evidence, place: Place, setting: Setting) -> tuple[dic
     for name, digits in (("be", 2), ("be_expected", 2), ("ds", 2), ("accuracy", 1)):
         mean, std = over_seeds(study, evidence.summary, study.metric(name, place.pair), place, setting)
         row |= {f"{name}_mean": mean, f"{name}_std": std}
-        whole = there == len(study.seeds)
-        cells[HEADS[name]] = plus_minus(mean, std, digits) if whole else missing_text(there, len(study.seeds))
+        if there < len(study.seeds):
+            cells[HEADS[name]] = missing_text(there, len(study.seeds))
+        elif name == "accuracy" and not evidence.graded([place]):
+            cells[HEADS[name]] = NOT_GRADED
+        else:
+            cells[HEADS[name]] = plus_minus(mean, std, digits)
     return row | {"seeds": there, "seeds_expected": len(study.seeds)}, cells
 
 
@@ -131,6 +135,8 @@ def _table2_row(
         effect = evidence.gap(study.metric(name, pair), places, grid) if reference else None
         row |= effect_columns(f"delta_{name}", effect)
         line[f"Δ {HEADS[name]}"] = effect_text(effect, digits) if effect else ""
+    if not evidence.graded(places):
+        line |= {HEADS["accuracy"]: NOT_GRADED, f"Δ {HEADS['accuracy']}": NOT_GRADED if reference else ""}
     return row, line
 
 
@@ -251,6 +257,7 @@ def findings(evidence: Evidence) -> Table:
     )
 
 
+NOT_GRADED = "not graded"  # where there is nothing to grade by, a number is not missing
 GAP_COLUMNS = [
     "pair", "method", "param", "against", "benchmark", "level",
     "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high",
