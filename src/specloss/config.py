@@ -144,6 +144,32 @@ class Tracking(Model):
     uri: str | None = Field(None, description="tracking server or store; none: MLFLOW_TRACKING_URI, else a SQLite file")
 
 
+class Analysis(Model):
+    """How tables turn numbers into verdicts."""
+
+    margin: Annotated[float, Field(gt=0, lt=100)] = Field(
+        2.0, description="accuracy points that a setting may lose against its baseline and still be not worse"
+    )
+    confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(
+        0.95, description="of the intervals beside verdicts; a claim errs with at most half of the rest, one-sided"
+    )
+    multiplicity: Literal["holm", "bh", "none"] = Field(
+        "holm",
+        description="over a table's comparisons: holm (no claim of the table is wrong), bh (few of them are), none",
+    )
+    power: Annotated[float, Field(ge=0.5, lt=1)] = Field(
+        0.8, description="with which the smallest effect that a size could have found would have been found"
+    )
+    speed: Literal["tokens_per_call", "be", "tokens_per_s"] = Field(
+        "tokens_per_call",
+        description="what faster means: output tokens per target call, BE, or measured output tokens per second, "
+        "whose interval does not know how times vary from run to run",
+    )
+    single_draft: str | None = Field(
+        None, description="Table 7 of an EAGLE-3 experiment: name of the single-draft experiment to set beside it"
+    )
+
+
 # braces are Snakemake's wildcards
 Folder = Annotated[str, Field(pattern=r"^[^{}\n]+$")]
 
@@ -162,6 +188,7 @@ class Experiment(Model):
     decoding: Decoding
     cluster: Cluster = Cluster()
     screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
+    analysis: Analysis = Field(Analysis(), description="how tables turn numbers into verdicts")
     mlflow: Tracking = Tracking()
     results: Folder = Field("results", description="folder for the outputs")
     reports: Folder = Field("reports", description="folder for tables, figures and the report")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
+from collections import Counter
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from specloss.analysis.statistics import Bootstrap, Interval, interval
+from specloss.analysis.completeness import WHOLE
+from specloss.analysis.statistics import MISSING, Bootstrap, Interval, interval
 from specloss.analysis.study import Place, Setting, Study
 from specloss.analysis.summary import PROBLEMS, read_problems, read_summary
+from specloss.analysis.verdicts import Contrast
 
 
 @dataclass(frozen=True)
@@ -43,11 +48,63 @@ class Evidence:
         """Mean difference of the settings from the lossless run, paired by problem."""
         return interval(self.bootstrap.difference(metric, places, settings, [self.study.lossless]))
 
-    def graded(self, places: list[Place]) -> bool:
-        """Whether answers are graded on all benchmarks, as far as their cells are there."""
-        names = {place.benchmark for place in places}
-        cells = self.summary[self.summary["benchmark"].isin(names) & (self.summary["status"] == "whole")]
-        return not (cells.groupby("benchmark")["graded"].max() == 0).any()
+    def contrast(self, places: list[Place], settings: list[Setting], baselines: list[Setting]) -> Contrast:
+        """Settings less baselines, with all that a verdict needs."""
+        boot, pair = self.bootstrap, places[0].pair
+        if why := self.why_missing(places, [*settings, *baselines]):
+            return Contrast(MISSING, MISSING, MISSING, MISSING, why=why)
+        level, speed = self.study.analysis.confidence, self.study.metric(self.study.analysis.speed, pair)
+        ratios = boot.mean(speed, places, settings) / boot.mean(speed, places, baselines)
+        with np.errstate(divide="ignore"):
+            log_ratios = np.log(ratios)
+        won, lost = self._won_and_lost(places, settings, baselines)
+        return Contrast(
+            interval(boot.difference("accuracy", places, settings, baselines), level),
+            interval(ratios, level),
+            interval(log_ratios, level),
+            interval(boot.difference(self.study.metric("be", pair), places, settings, baselines), level),
+            tuple(len(boot.problems[place]) for place in places),
+            won,
+            lost,
+        )
+
+    def _won_and_lost(self, places: list[Place], settings: list[Setting], baselines: list[Setting]) -> tuple[int, int]:
+        """Problems with a larger and with a smaller share of right answers, over all seeds and settings."""
+        won = lost = 0
+        for place in places:
+            share = [
+                np.mean([self.bootstrap.sums("correct", place, s).sum(axis=1) for s in grid], axis=0)
+                for grid in (settings, baselines)
+            ]
+            change = np.round(share[0] - share[1], 9)
+            won, lost = won + int((change > 0).sum()), lost + int((change < 0).sum())
+        return won, lost
+
+    def why_absent(self, metric: str, places: list[Place], settings: list[Setting]) -> str:
+        """What to say in place of a number that is NaN: which cells are missing and why, or that it is not measured."""
+        unmeasured = "not graded" if metric in ("accuracy", "parse_failures") else "not traced"
+        return self.why_missing(places, settings) or unmeasured
+
+    def why_missing(self, places: list[Place], settings: list[Setting]) -> str:
+        """Why a number over these cells is missing: how many of them, and the most frequent reason; '' if none is."""
+        cells = [why for place in places for s in dict.fromkeys(settings) for why in self._statuses[place, s]]
+        reasons = Counter(why for why in cells if why != WHOLE).most_common()
+        if not reasons:
+            return ""
+        more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+        count = sum(number for _, number in reasons)
+        return f"missing: {textwrap.shorten(reasons[0][0], 50)} ({count}/{len(cells)} cells{more})"
+
+    @cached_property
+    def _statuses(self) -> dict[tuple[Place, Setting], list[str]]:
+        """Of each setting at each place, the status of its cells."""
+        found: dict[tuple[Place, Setting], list[str]] = {}
+        for row in self.summary.to_dict("records"):
+            param = None if pd.isna(row["param"]) else row["param"]
+            found.setdefault((Place(row["pair"], row["benchmark"]), Setting(row["method"], param)), []).append(
+                row["status"]
+            )
+        return found
 
     @property
     def missing(self) -> pd.DataFrame:

@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.stats import norm
+from scipy.stats import norm, t
 from statsmodels.stats.multitest import multipletests
 
 from specloss.analysis.study import Place, Setting, Study
 from specloss.analysis.summary import read_problems
+from specloss.cells import config_hash
 
 Draws = NDArray[np.float64]
 
@@ -38,6 +39,7 @@ METRICS = {
     "tokens_per_call": ("tokens", "blocks", 1.0),
     "ds": ("drafted_full", "seconds", 1.0),
     "ds_eagle": ("tokens", "seconds", 1.0),
+    "tokens_per_s": ("tokens", "seconds", 1.0),
 }
 
 
@@ -71,10 +73,33 @@ MISSING = Interval(np.nan, np.nan, np.nan, np.nan)
 
 def interval(draws: Draws, level: float = 0.95) -> Interval:
     """Estimate and percentile interval of a quantity given as `[draws + 1]`."""
-    if np.isnan(draws[0]):
-        return MISSING
-    low, high = np.nanquantile(draws[1:], [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(draws[0]), float(low), float(high), float(np.nanstd(draws[1:], ddof=1)))
+    return Interval(*map(float, spread(draws, level))) if np.isfinite(draws[0]) else MISSING
+
+
+def spread(draws: Draws, level: float = 0.95) -> tuple[Draws, Draws, Draws, Draws]:
+    """Estimate, ends of the percentile interval and standard error of quantities `[draws + 1, ...]`, each `[...]`."""
+    low, high = np.nanquantile(draws[1:], [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return draws[0], low, high, np.nanstd(draws[1:], ddof=1, axis=0)
+
+
+def resamples(count: int, draws: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    """`[draws + 1, problems]`: how often each problem is in each resample; row 0 is the sample itself.
+
+    With as many problems as the sample a percentile interval is too narrow (Hesterberg 2015): its variance is that of
+    the sample, not of an estimate, and its tails are normal. A resample has so many fewer that the 95 % interval of a
+    mean is as wide as by Student's t.
+    """
+    size = count
+    if count > 2:
+        size = round((count - 1) * (norm.ppf(0.975) / t.ppf(0.975, count - 1)) ** 2)
+    drawn = rng.multinomial(size, np.full(count, 1 / count), size=draws)
+    return np.vstack([np.ones(count), drawn])
+
+
+def ratio(weights: NDArray[np.float64], top: NDArray[np.float64], bottom: NDArray[np.float64]) -> Draws:
+    """`[draws + 1, ...]`: ratio of the sums over problems (the first axis of both) in each resample."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (weights @ top) / (weights @ bottom)
 
 
 class Bootstrap:
@@ -83,9 +108,14 @@ class Bootstrap:
     def __init__(self, study: Study, problems: pd.DataFrame, draws: int = 2000, seed: int = 0) -> None:
         self.study = study
         self._draws = draws
-        self._columns = self._arrange(problems)
+        self._index: dict[Place, list[int]] = {}
+        self._cells = self._arrange(problems)
+        self.problems = self._identify(problems)
+        # the same problems get the same resamples, under any pair and in any experiment: contrasts of those are paired
         self._weights = {
-            place: self._draw(place, len(table.index), seed) for place, table in self._columns.items() if len(table)
+            place: resamples(len(ids), draws, np.random.default_rng([seed, zlib.crc32("\n".join(ids).encode())]))
+            for place, ids in self.problems.items()
+            if ids
         }
         self._cache: dict[tuple[str, Place, Setting], Draws] = {}
 
@@ -112,42 +142,63 @@ class Bootstrap:
         """Mean over settings less mean over their baselines, paired by problem."""
         return self.mean(metric, places, settings) - self.mean(metric, places, baselines)
 
+    def sums(self, column: str, place: Place, setting: Setting) -> NDArray[np.float64]:
+        """`[problems, seeds]` of a column of `problems.parquet`; ValueError if a seed is missing."""
+        tables = [self._seed(place, setting, seed) for seed in self.study.seeds]
+        if any(table is None for table in tables):
+            raise ValueError(f"{setting.label} on {place.benchmark}: cells are missing")
+        return np.column_stack([table[column] for table in tables])  # type: ignore[index]
+
     def _value(self, metric: str, place: Place, setting: Setting) -> Draws:
         top, bottom, factor = METRICS[metric]
         seeds = [self._seed(place, setting, seed) for seed in self.study.seeds]
-        if any(table is None for table in seeds):
+        if any(table is None or top not in table or bottom not in table for table in seeds):
             return np.full(self._draws + 1, np.nan)
         weights = self._weights[place]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = [(weights @ t[top].to_numpy(float)) / (weights @ t[bottom].to_numpy(float)) for t in seeds]
+        ratios = [ratio(weights, sums[top], sums[bottom]) for sums in seeds]
         return factor * np.mean(ratios, axis=0)
 
-    def _seed(self, place: Place, setting: Setting, seed: int) -> pd.DataFrame | None:
-        table = self._columns[place]
-        key = (setting.method, _param_key(setting.param), seed)
-        return table.xs(key, axis=1, level=("method", "param", "seed")) if key in self._keys[place] else None
+    def _seed(self, place: Place, setting: Setting, seed: int) -> dict[str, NDArray[np.float64]] | None:
+        """A cell's sums over each problem's calls, `[problems]` each; None if the cell is missing."""
+        return self._cells[place].get((setting.method, _param_key(setting.param), seed))
 
-    def _arrange(self, problems: pd.DataFrame) -> dict[Place, pd.DataFrame]:
-        """Per place a table with a row per problem and columns (sum, method, param, seed)."""
+    def _identify(self, problems: pd.DataFrame) -> dict[Place, tuple[str, ...]]:
+        """The problems at each place, in the order of its sums; the same ones have the same names anywhere."""
+        found = {}
+        for place in self.study.places:
+            here = problems[(problems["pair"] == place.pair) & (problems["benchmark"] == place.benchmark)]
+            names = _identities(here)
+            benchmark = self.study.config["benchmarks"][place.benchmark]
+            which = config_hash([benchmark.get("task"), benchmark.get("options", {})])
+            found[place] = tuple(f"{which}/{names[i]}" for i in self._index[place])
+        return found
+
+    def _arrange(self, problems: pd.DataFrame) -> dict[Place, dict[tuple, dict[str, NDArray[np.float64]]]]:
+        """Per place and (method, param, seed) the sums, a number per problem, in the order of `_index`."""
         table = problems.assign(
             unparsed=problems["graded"] - problems["parsed"],
             drafted_full=problems["full_blocks"] * self.study.gamma,
             seconds=problems["draft_s"] + problems["verify_s"] + problems["overhead_s"],
             param=[_param_key(p) for p in problems["param"]],
         )
-        sums = sorted({column for top, bottom, _ in METRICS.values() for column in (top, bottom)})
-        arranged, self._keys = {}, {}
+        sums = sorted({column for top, bottom, _ in METRICS.values() for column in (top, bottom)} & {*table})
+        arranged: dict[Place, dict[tuple, dict[str, NDArray[np.float64]]]] = {}
         for place in self.study.places:
             here = table[(table["pair"] == place.pair) & (table["benchmark"] == place.benchmark)]
-            arranged[place] = here.pivot(index="index", columns=["method", "param", "seed"], values=sums)
-            self._keys[place] = set(here[["method", "param", "seed"]].itertuples(index=False, name=None))
+            self._index[place] = sorted(here["index"].unique())
+            arranged[place] = {
+                key: dict(
+                    zip(sums, cell.set_index("index")[sums].reindex(self._index[place]).to_numpy(float).T, strict=True)
+                )
+                for key, cell in here.groupby(["method", "param", "seed"])
+            }
         return arranged
 
-    def _draw(self, place: Place, count: int, seed: int) -> NDArray[np.float64]:
-        """`[draws + 1, problems]`: how often each problem is in each resample; row 0 is the sample itself."""
-        rng = np.random.default_rng([seed, zlib.crc32(f"{place.pair}/{place.benchmark}".encode())])
-        resamples = rng.multinomial(count, np.full(count, 1 / count), size=self._draws)
-        return np.vstack([np.ones(count), resamples])
+
+def _identities(here: pd.DataFrame) -> pd.Series:
+    """What a problem is called, by its index in the benchmark."""
+    names = here["problem"] if "problem" in here else here["index"]
+    return pd.Series(names.astype(str).to_numpy(), index=here["index"]).groupby(level=0).first()
 
 
 def _param_key(param: float | None) -> float:
@@ -157,9 +208,19 @@ def _param_key(param: float | None) -> float:
 
 def over_seeds(study: Study, summary: pd.DataFrame, metric: str, place: Place, setting: Setting) -> tuple[float, float]:
     """(mean, sample std) over seeds as the paper prints them; NaN if a seed's cell is missing. One seed: std NaN."""
-    values = cells_of(summary, place, setting)[metric]
-    if len(values) < len(study.seeds) or values.isna().any():
-        return np.nan, np.nan
+    return mean_over_seeds(study, summary, metric, [place], [setting])
+
+
+def mean_over_seeds(
+    study: Study, summary: pd.DataFrame, metric: str, places: Sequence[Place], settings: Sequence[Setting]
+) -> tuple[float, float]:
+    """The same of each seed's plain mean over benchmarks and settings (a method's grid)."""
+    cells = [
+        cells_of(summary, place, setting).set_index("seed")[metric].reindex(study.seeds)
+        for place in places
+        for setting in settings
+    ]
+    values = np.mean([cell.to_numpy(float) for cell in cells], axis=0)
     return float(values.mean()), float(values.std(ddof=1)) if len(values) > 1 else np.nan
 
 

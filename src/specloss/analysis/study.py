@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from specloss.cells import Cell, format_param
+from specloss.config import Analysis
 
 LOSSLESS = "standard_sd"
 INTERPOLATION, CEILING = "adaptive_interpolation", "overshoot_ceiling"  # the two rules of the paper's Table 1
@@ -86,6 +87,11 @@ class Study:
         )
         cells = tuple(Cell.from_dict(cell) for cell in content["cells"])
         return cls(content["config"]["name"], content["config"], content.get("source", ""), cells, settings)
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """Margin, confidence and multiplicity of its verdicts; the defaults for what the config does not say."""
+        return Analysis.model_validate(self.config.get("analysis") or {})
 
     @property
     def gamma(self) -> int:

@@ -6,7 +6,7 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
   kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
   the block still counts as full because gamma tokens were drafted for it.
   Of trees every call with a drafted tree counts as full, and gamma stands for the levels of a tree. They have no
-  single-draft measures: `be`, `be_expected` and `ds` are NaN.
+  single-draft measures: `be`, `be_expected` and `ds` are NaN, as the `_eagle` ones are of chains.
 - `be`, single-draft block efficiency: mean over full blocks of accepted + 1.
 - `be_expected`: the same with accepted replaced by its mean over the rule's coin flips, given the drafted tokens
   (`expected_accepted` of the trace). It estimates the same number as `be` with less variance.
@@ -65,15 +65,7 @@ def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     `status` is "whole", or why the cell is missing; a missing cell's numbers are all NaN.
     """
     study = Study.read(experiment_json)
-    summary, problems = measure(study, Path(results))
-    folder = Path(results) / study.name
-    _write(problems, folder / PROBLEMS, study)
-    _write(summary, folder / SUMMARY, study)
-    return summary
-
-
-def measure(study: Study, results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The summary and the problems of a study's cells, which may be some of an experiment's, from what is on disk."""
+    results = Path(results)
     status = [cell_status(cell, results) for cell in study.cells]
     problems = _problems(study, results, [number for number, why in enumerate(status) if why == WHOLE])
     status = _drop_uneven(study, problems, status)
@@ -82,7 +74,10 @@ def measure(study: Study, results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     summary = _summary(study, problems, status)
     keys = pd.DataFrame([{k: getattr(cell, k) for k in KEYS} for cell in study.cells])
     problems = pd.concat([keys.loc[problems["cell"]].reset_index(drop=True), problems.drop(columns="cell")], axis=1)
-    return summary, problems
+    folder = results / study.name
+    _write(problems, folder / PROBLEMS, study)
+    _write(summary, folder / SUMMARY, study)
+    return summary
 
 
 def read_summary(experiment_json: Path, results: Path) -> pd.DataFrame:
@@ -227,8 +222,7 @@ def _ratios(sums: pd.DataFrame, study: Study) -> pd.DataFrame:
         columns[f"{part}_share"] = sums[f"{part}_s"] / seconds
     for name in DISTORTION:
         columns[name] = sums[f"{name}_sum"] / sums["decided"]
-    if study.tree:
-        columns |= dict.fromkeys(EAGLE, np.nan)
+    columns |= dict.fromkeys(EAGLE if study.tree else EAGLE.values(), np.nan)
     return pd.DataFrame(columns).replace([np.inf, -np.inf], np.nan)
 
 
