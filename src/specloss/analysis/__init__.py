@@ -19,7 +19,20 @@ if TYPE_CHECKING:
 
     from specloss.analysis.study import Study
 
-TABLES = ("findings", "table4", "table2", "gaps", "table1", "table6", "coupling", "distortion", "time")
+TABLES = (
+    "findings",
+    "verdicts",
+    "table2",
+    "table3",
+    "table4",
+    "table5",
+    "gaps",
+    "table1",
+    "table6",
+    "coupling",
+    "distortion",
+    "time",
+)
 FIGURES = ("fig1_gap_by_level", "fig3_truncation", "fig6_collaborative", "acceptance_by_position", "time_split")
 TABLE_SUFFIXES = ("csv", "md", "tex")
 DRAWINGS = ("svg", "pdf", "png")
@@ -29,6 +42,8 @@ FIGURE_SUFFIXES = (*DRAWINGS, "csv")
 def tables_for(study: Study) -> tuple[str, ...]:
     """The tables of an experiment: `TABLES` without those that it has no methods for."""
     filled = {
+        **dict.fromkeys(("table2", "table4"), not study.tree),
+        **dict.fromkeys(("table3", "table5"), study.tree),
         "gaps": study.gates,
         "table1": study.mixtures_and_ceilings,
         "table6": study.capped,

@@ -37,7 +37,9 @@ def table1(evidence: Evidence) -> Table:
                     values = _values(evidence, pair, places, [setting])
                     key = {"pair": pair, "method": method, "param": setting.param, "l": l, "benchmark": benchmark}
                     rows.append(key | _columns(values))
-                    line |= _table1_cells(values, "" if places == evidence.places(pair) else f"{benchmark} ")
+                    prefix = "" if places == evidence.places(pair) else f"{benchmark} "
+                    absent = {name: evidence.why_absent(name, places, [setting]) for name, _ in NUMBERS}
+                    line |= _table1_cells(values, prefix, absent)
                 shown.append(with_pair(evidence, pair, line))
     return Table(
         "table1",
@@ -53,10 +55,10 @@ def table1(evidence: Evidence) -> Table:
     )
 
 
-def _table1_cells(values: dict[str, Interval], prefix: str) -> dict[str, str]:
+def _table1_cells(values: dict[str, Interval], prefix: str, absent: dict[str, str]) -> dict[str, str]:
     if prefix:
-        return {f"{prefix}{HEADS[name]}": number(values[name].estimate, digits) for name, digits in NUMBERS}
-    return {HEADS[name]: interval_text(values[name], digits) for name, digits in NUMBERS}
+        return {f"{prefix}{HEADS[n]}": number(values[n].estimate, digits, absent[n]) for n, digits in NUMBERS}
+    return {HEADS[n]: interval_text(values[n], digits, absent[n]) for n, digits in NUMBERS}
 
 
 def _trends(evidence: Evidence, pair: str) -> str:
@@ -92,9 +94,10 @@ def table6(evidence: Evidence) -> Table:
                     row |= effect_columns(f"delta_{name}", changes[name])
                 rows.append(row)
                 if places == evidence.places(pair):
-                    line |= {HEADS[name]: number(values[name].estimate, digits) for name, digits in NUMBERS}
+                    absent = {name: evidence.why_absent(name, places, [*grid, *reference]) for name, _ in NUMBERS}
+                    line |= {HEADS[n]: number(values[n].estimate, digits, absent[n]) for n, digits in NUMBERS}
                     line |= {
-                        f"Δ {HEADS[name]}": effect_text(changes[name], digits) if changes[name] else ""  # type: ignore[arg-type]
+                        f"Δ {HEADS[name]}": effect_text(changes[name], digits, absent[name]) if changes[name] else ""  # type: ignore[arg-type]
                         for name, digits in NUMBERS
                     }
             shown.append(with_pair(evidence, pair, line))
@@ -173,12 +176,14 @@ def _coupling_row(
         for name in ("be", "accuracy"):
             row[f"{who}{name}"] = evidence.bootstrap.mean(evidence.study.metric(name, pair), places, grid)[0]
     for name, digits in (("alpha", 3), ("be", 2), ("accuracy", 1)):
-        texts = [number(row[f"{who}{name}"], digits) for who in ("other_", "")]
-        line[HEADS[name]] = "" if name == "alpha" and "missing" in texts else " → ".join(texts)
+        why = evidence.why_absent(name, places, [*settings, *others])
+        texts = [number(row[f"{who}{name}"], digits, why) for who in ("other_", "")]
+        untraced = name == "alpha" and why in texts and not why.startswith("missing")  # a block rule has none
+        line[HEADS[name]] = "" if untraced else " → ".join(dict.fromkeys(texts)) if why in texts else " → ".join(texts)
     for name, digits in NUMBERS:
         change = _difference(evidence, evidence.study.metric(name, pair), places, settings, others)
         row |= effect_columns(f"delta_{name}", change)
-        line[f"Δ {HEADS[name]}"] = effect_text(change, digits)
+        line[f"Δ {HEADS[name]}"] = effect_text(change, digits, evidence.why_absent(name, places, [*settings, *others]))
     return row, line
 
 

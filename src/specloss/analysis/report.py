@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -22,7 +23,7 @@ from specloss.analysis.figures import make_figure
 from specloss.analysis.findings import Finding, check
 from specloss.analysis.plot import Plot, draw
 from specloss.analysis.study import Study
-from specloss.analysis.table import Table
+from specloss.analysis.table import BEST, SECOND, Table
 from specloss.analysis.tables import make_table
 from specloss.cells import META, Cell, config_hash
 from specloss.files import write_text
@@ -180,13 +181,20 @@ def _inline(plot: Plot, name: str) -> Markup:
 
 
 def _table_html(table: Table) -> Markup:
-    """A sortable table; numbers are marked so that they align."""
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in table.shown)
-    body = "".join(f"<tr>{''.join(_cell_html(text) for text in row)}</tr>" for row in table.shown.to_numpy().tolist())
-    return Markup(f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+    """Sortable tables; numbers are marked so that they align, the best bold and the second underlined."""
+    return Markup("".join(_part_html(*part) for part in table.parts))
 
 
-def _cell_html(value: object) -> str:
+def _part_html(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
+    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in shown)
+    lines = zip(shown.to_numpy().tolist(), marks.to_numpy().tolist(), strict=True)
+    body = "".join(f"<tr>{''.join(map(_cell_html, *line))}</tr>" for line in lines)
+    return f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _cell_html(value: object, mark: str = "") -> str:
     text = str(value)
     kind = "missing" if text.startswith("missing") else "number" if re.match(r"[+-]?\d", text) else "text"
-    return f'<td class="{kind}">{html.escape(text)}</td>'
+    tag = {BEST: "b", SECOND: "u"}.get(mark)
+    inner = html.escape(text)
+    return f'<td class="{kind}">{f"<{tag}>{inner}</{tag}>" if tag else inner}</td>'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,29 +15,87 @@ OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean ove
 HEADS = {"be": "BE", "be_expected": "BE expected", "ds": "DS", "accuracy": "accuracy", "alpha": "acceptance"}
 
 
+BEST, SECOND = "best", "second"  # marks of a column's largest number and the one after it: bold and underlined
+LATEX = {"±": r"$\pm$", "Δ": r"$\Delta$", "→": r"$\rightarrow$", "−": "$-$"}
+
+
 @dataclass(frozen=True)
 class Table:
-    """`data` is what the CSV has; `shown` is text, a row per line of the printed table."""
+    """`data` is what the CSV has; `shown` is text, a row per line of the printed table, in the paper's layout.
+
+    `marks` has BEST, SECOND or '' for each text. `effects` is a second table below: what the lines of the first are
+    compared with, paired. Columns of `shown` that begin with one of `groups` share a head in LaTeX.
+    """
 
     name: str
     title: str
     reading: str
     data: pd.DataFrame
     shown: pd.DataFrame
+    marks: pd.DataFrame | None = None
+    effects: pd.DataFrame | None = None
+    groups: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+        """Each table that is printed, with its marks."""
+        parts = [(self.shown, self.marks if self.marks is not None else _no_marks(self.shown))]
+        return parts + ([(self.effects, _no_marks(self.effects))] if self.effects is not None else [])
 
     def markdown(self) -> str:
-        """Title, table and how to read it."""
-        cells = self.shown.astype(str).map(lambda text: text.replace("|", "\\|"))
-        lines = [" | ".join(row) for row in [list(cells.columns), ["---"] * cells.shape[1], *cells.to_numpy().tolist()]]
-        return f"# {self.title}\n\n" + "\n".join(f"| {line} |" for line in lines) + f"\n\n{self.reading}\n"
+        """Title, tables and how to read them."""
+        return "\n\n".join([f"# {self.title}", *(_markdown(*part) for part in self.parts), self.reading]) + "\n"
 
     def latex(self) -> str:
-        """A booktabs tabular."""
-        return self.shown.to_latex(index=False, escape=True, column_format="l" * self.shown.shape[1])
+        """A booktabs tabular each."""
+        return "\n".join(_latex(*part, self.groups) for part in self.parts)
 
     def csv(self) -> str:
         """All numbers, to six digits."""
         return self.data.to_csv(index=False)
+
+
+def _no_marks(shown: pd.DataFrame) -> pd.DataFrame:
+    return pd.DataFrame("", index=shown.index, columns=shown.columns)
+
+
+def _markdown(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
+    style = {BEST: "**{}**", SECOND: "<u>{}</u>"}
+    cells = shown.astype(str).map(lambda text: text.replace("|", "\\|"))
+    rows = [
+        [style.get(mark, "{}").format(text) for text, mark in zip(*row, strict=True)]
+        for row in zip(cells.to_numpy().tolist(), marks.to_numpy().tolist(), strict=True)
+    ]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [list(cells.columns), ["---"] * cells.shape[1], *rows])
+
+
+def _latex(shown: pd.DataFrame, marks: pd.DataFrame, groups: Sequence[str]) -> str:
+    frame, marks = shown.astype(str).reset_index(drop=True), marks.reset_index(drop=True)
+    if any(name.startswith(f"{group} ") for name in frame for group in groups):
+        heads = [
+            next(((g, name[len(g) + 1 :]) for g in groups if name.startswith(f"{g} ")), ("", name)) for name in frame
+        ]
+        frame.columns = marks.columns = pd.MultiIndex.from_tuples(heads)
+    style = {BEST: "textbf:--rwrap;", SECOND: "underline:--rwrap;"}
+    styler = frame.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
+    styler = styler.apply(lambda _: marks.map(lambda mark: style.get(mark, "")), axis=None)
+    text = styler.to_latex(hrules=True, column_format="l" * frame.shape[1], multicol_align="c")
+    for symbol, command in LATEX.items():
+        text = text.replace(symbol, command)
+    return text
+
+
+def best_marks(shown: pd.DataFrame, values: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
+    """BEST for what prints as a column's largest number, SECOND for the next; none among lines that print alike.
+
+    `values` has the numbers as printed (rounded), NaN for what is missing, in some of the columns of `shown`; `by` says
+    for each line with which others it is compared.
+    """
+    marks = _no_marks(shown)
+    for name, column in values.groupby(list(by), sort=False).rank(method="dense", ascending=False).items():
+        alike = values[name].groupby(list(by)).transform("nunique") < 2
+        marks[name] = np.select([alike, column == 1, column == 2], ["", BEST, SECOND], "")
+    return marks
 
 
 def with_pair(evidence: Evidence, pair: str, line: dict[str, str]) -> dict[str, str]:
@@ -63,30 +122,35 @@ def listed(values: list[int]) -> str:
     return ", ".join(map(str, values))
 
 
-def number(value: float, digits: int) -> str:
-    """A number, or that it is missing."""
-    return "missing" if np.isnan(value) else f"{value:.{digits}f}"
+def number(value: float, digits: int, absent: str = "missing") -> str:
+    """A number, or why there is none."""
+    return absent if np.isnan(value) else f"{value:.{digits}f}"
 
 
-def plus_minus(mean: float, std: float, digits: int) -> str:
+def plus_minus(mean: float, std: float, digits: int, absent: str = "missing") -> str:
     """`76.5 ± 1.5`, over seeds; from 100 up without decimals."""
-    digits = 0 if abs(mean) >= 100 else digits
-    text = number(mean, digits)
+    digits = shown_digits(mean, digits)
+    text = number(mean, digits, absent)
     return text if np.isnan(std) or np.isnan(mean) else f"{text} ± {number(std, digits)}"
 
 
-def effect_text(effect: Interval, digits: int) -> str:
+def shown_digits(mean: float, digits: int) -> int:
+    """From 100 up without decimals."""
+    return 0 if abs(mean) >= 100 else digits
+
+
+def effect_text(effect: Interval, digits: int, absent: str = "missing") -> str:
     """A difference: `+0.31 [+0.12, +0.50]`."""
-    return interval_text(effect, digits, sign="+")
+    return interval_text(effect, digits, absent, sign="+")
 
 
-def interval_text(value: Interval, digits: int, sign: str = "") -> str:
-    """`3.31 [3.12, 3.50]`."""
+def interval_text(value: Interval, digits: int, absent: str = "missing", sign: str = "") -> str:
+    """`3.31 [3.12, 3.50]`, or why there is none."""
     if value.missing:
-        return "missing"
+        return absent
     return f"{value.estimate:{sign}.{digits}f} [{value.low:{sign}.{digits}f}, {value.high:{sign}.{digits}f}]"
 
 
-def missing_text(there: int, expected: int) -> str:
-    """What stands for a mean of which cells are missing."""
-    return f"missing ({there}/{expected} seeds)"
+def p_text(p: float) -> str:
+    """`0.031`, `< 0.001`; '' without one."""
+    return "" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"

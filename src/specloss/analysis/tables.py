@@ -12,18 +12,15 @@ from specloss.analysis import tables_for
 from specloss.analysis.ablations import coupling, table1, table6
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.findings import check, to_frame
-from specloss.analysis.statistics import Interval, cells_of, over_seeds
-from specloss.analysis.study import EAGLE, LOSSLESS, Place, Setting, Study, level_text
+from specloss.analysis.grid_tables import table2, table4, verdicts
+from specloss.analysis.statistics import Interval, cells_of
+from specloss.analysis.study import EAGLE, Place, Setting, Study, level_text
 from specloss.analysis.table import (
-    HEADS,
     OVERALL,
     Table,
     effect_columns,
     effect_text,
-    listed,
-    missing_text,
     number,
-    plus_minus,
     rounded,
     with_pair,
 )
@@ -42,9 +39,13 @@ def make_table(name: str, evidence: Evidence) -> Table:
 
 def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
     """Write `out/<name>.csv`, `.md` and `.tex`; returns their paths."""
-    table = make_table(name, Evidence.read(experiment_json, results))
+    return write_texts(make_table(name, Evidence.read(experiment_json, results)), out)
+
+
+def write_texts(table: Table, out: Path) -> list[Path]:
+    """Write a table in each format, named by its name; returns the paths."""
     texts = {"csv": table.csv(), "md": table.markdown(), "tex": table.latex()}
-    paths = {suffix: Path(out) / f"{name}.{suffix}" for suffix in texts}
+    paths = {suffix: Path(out) / f"{table.name}.{suffix}" for suffix in texts}
     for suffix, path in paths.items():
         write_text(path, texts[suffix])
     return list(paths.values())
@@ -57,87 +58,6 @@ def write_tables(experiment_json: Path, results: Path, out: Path) -> list[Path]:
         for name in tables_for(Study.read(experiment_json))
         for path in write_table(name, experiment_json, results, out)
     ]
-
-
-def table4(evidence: Evidence) -> Table:
-    """Every setting on every benchmark: BE (counted and expected), DS and accuracy, mean and std over seeds."""
-    study, rows, shown = evidence.study, [], []
-    for pair in study.pairs:
-        for setting in _in_order(evidence):
-            line = {"method": setting.method, "param": format_param(setting.param)}
-            for place in evidence.places(pair):
-                row, cells = _table4_row(evidence, place, setting)
-                rows.append(row)
-                line |= {f"{place.benchmark} {name}": text for name, text in cells.items()}
-            shown.append(with_pair(evidence, pair, line))
-    return Table(
-        "table4",
-        "Every setting on every benchmark",
-        f"Mean ± sample standard deviation over seeds {listed(study.seeds)}; accuracy in percent of answers. "
-        f"{study.define('be', 'be_expected', 'ds')} Compare a row with its matched baseline in the next table, not "
-        "with its neighbour: the spread over seeds is not the uncertainty of a difference.",
-        rounded(rows),
-        pd.DataFrame(shown),
-    )
-
-
-def _table4_row(evidence: Evidence, place: Place, setting: Setting) -> tuple[dict, dict[str, str]]:
-    study = evidence.study
-    there = int((cells_of(evidence.summary, place, setting)["status"] == "whole").sum())
-    row = {"pair": place.pair, "method": setting.method, "param": setting.param, "benchmark": place.benchmark}
-    cells = {}
-    for name, digits in (("be", 2), ("be_expected", 2), ("ds", 2), ("accuracy", 1)):
-        mean, std = over_seeds(study, evidence.summary, study.metric(name, place.pair), place, setting)
-        row |= {f"{name}_mean": mean, f"{name}_std": std}
-        if there < len(study.seeds):
-            cells[HEADS[name]] = missing_text(there, len(study.seeds))
-        elif name == "accuracy" and not evidence.graded([place]):
-            cells[HEADS[name]] = NOT_GRADED
-        else:
-            cells[HEADS[name]] = plus_minus(mean, std, digits)
-    return row | {"seeds": there, "seeds_expected": len(study.seeds)}, cells
-
-
-def table2(evidence: Evidence) -> Table:
-    """Each method averaged over its grid beside what it is compared with, with paired differences."""
-    study, rows, shown = evidence.study, [], []
-    for pair in study.pairs:
-        groups = [(place.benchmark, [place]) for place in evidence.places(pair)]
-        groups += [(OVERALL, evidence.places(pair))] if len(groups) > 1 else []
-        for method, grid in study.methods.items():
-            for benchmark, places in groups:
-                row, line = _table2_row(evidence, pair, method, grid, places)
-                rows.append({"pair": pair, "method": method, "benchmark": benchmark} | row)
-                shown.append(with_pair(evidence, pair, {"method": method, "benchmark": benchmark} | line))
-    return Table(
-        "table2",
-        "Each method beside its matched baseline",
-        "Averages over a method's parameters and the seeds; a difference is the method less the baseline named in "
-        "'against' at the same parameters, with its 95 % interval from a bootstrap over problems, paired. An interval "
-        f"that spans zero is no evidence of a difference. {study.define('be', 'be_expected', 'ds')}",
-        rounded(rows),
-        pd.DataFrame(shown),
-    )
-
-
-def _table2_row(
-    evidence: Evidence, pair: str, method: str, grid: list[Setting], places: list[Place]
-) -> tuple[dict, dict[str, str]]:
-    study, boot = evidence.study, evidence.bootstrap
-    reference = None if method == LOSSLESS else study.reference(grid[0])
-    row: dict = {}
-    line: dict[str, str] = {}
-    for name, digits in (("be", 2), ("be_expected", 2), ("ds", 2), ("accuracy", 1)):
-        row[name] = boot.mean(study.metric(name, pair), places, grid)[0]
-        line[HEADS[name]] = plus_minus(row[name], np.nan, digits)
-    row["against"] = line["against"] = reference.method if reference else ""
-    for name, digits in (("be", 2), ("accuracy", 1)):
-        effect = evidence.gap(study.metric(name, pair), places, grid) if reference else None
-        row |= effect_columns(f"delta_{name}", effect)
-        line[f"Δ {HEADS[name]}"] = effect_text(effect, digits) if effect else ""
-    if not evidence.graded(places):
-        line |= {HEADS["accuracy"]: NOT_GRADED, f"Δ {HEADS['accuracy']}": NOT_GRADED if reference else ""}
-    return row, line
 
 
 def gaps(evidence: Evidence) -> Table:
@@ -154,7 +74,10 @@ def gaps(evidence: Evidence) -> Table:
                 for benchmark, level, places in groups:
                     row = _gap_row(evidence, places, settings)
                     rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
-                    line[benchmark] = effect_text(Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan), 1)
+                    gap = Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan)
+                    baselines = [study.reference(setting) for setting in settings]
+                    why = evidence.why_absent("accuracy", places, [*settings, *baselines])  # type: ignore[list-item]
+                    line[benchmark] = effect_text(gap, 1, why)
                 shown.append(with_pair(evidence, pair, dict(line)))
     rows = [{key: row.get(key) for key in GAP_COLUMNS} for row in rows]
     return Table(
@@ -200,30 +123,30 @@ def distortion(evidence: Evidence) -> Table:
 
 
 def time(evidence: Evidence) -> Table:
-    """Where the time goes, and the measures of speed of both conventions."""
+    """Where the time goes, and the measures of speed, by the convention of what is drafted."""
     names = {
         "draft_share": "draft",
         "verify_share": "verify",
         "overhead_share": "overhead",
         "be": "BE",
         "be_expected": "BE expected",
-        "be_eagle": "BE (EAGLE-3)",
-        "be_eagle_expected": "BE expected (EAGLE-3)",
+        "be_eagle": "BE",
+        "be_eagle_expected": "BE expected",
         "tokens_per_call": "tokens / call",
         "ds": "DS",
-        "ds_eagle": "DS (EAGLE-3), tokens / s",
+        "ds_eagle": "DS",
+        "tokens_per_s": "tokens / s",
     }
-    both = "Both conventions of BE and DS are here and must not be compared with one another."
-    if evidence.study.tree:
-        names = {name: head for name, head in names.items() if name not in EAGLE}
-        both = "BE and DS are those of the EAGLE-3 convention; trees have no blocks of gamma tokens."
+    other = EAGLE if evidence.study.tree else EAGLE.values()
+    names = {name: head for name, head in names.items() if name not in other}
     return _averages(
         evidence,
         "time",
         "Time and speed",
         names,
         "Means over benchmarks and seeds. Draft, verify and overhead are shares of the decode time; BE expected is BE "
-        f"from the closed-form acceptance probabilities: the same mean with less noise. {both}",
+        f"from the closed-form acceptance probabilities: the same mean with less noise. "
+        f"{evidence.study.define('be', 'ds')}",
     )
 
 
@@ -231,15 +154,14 @@ def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], 
     study, rows, shown = evidence.study, [], []
     for pair in study.pairs:
         for setting in _in_order(evidence):
-            cells = pd.concat([cells_of(evidence.summary, place, setting) for place in evidence.places(pair)])
+            places = evidence.places(pair)
+            cells = pd.concat([cells_of(evidence.summary, place, setting) for place in places])
             means = cells[list(names)].mean(skipna=False)
             rows.append({"pair": pair, "method": setting.method, "param": setting.param} | means.to_dict())
-            there = int((cells["status"] == "whole").sum())
             line = {"method": setting.method, "param": format_param(setting.param)}
             for column, head in names.items():
                 digits = 1 if column in PERCENT_OR_SPEED else 2 if column in BLOCKS else 3
-                absent = "not traced" if there == len(cells) else f"missing ({there}/{len(cells)} cells)"
-                line[head] = absent if np.isnan(means[column]) else number(means[column], digits)
+                line[head] = number(means[column], digits, evidence.why_absent(column, places, [setting]))
             shown.append(with_pair(evidence, pair, line))
     return Table(name, title, reading, rounded(rows), pd.DataFrame(shown))
 
@@ -257,14 +179,16 @@ def findings(evidence: Evidence) -> Table:
     )
 
 
-NOT_GRADED = "not graded"  # where there is nothing to grade by, a number is not missing
 GAP_COLUMNS = [
     "pair", "method", "param", "against", "benchmark", "level",
     "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high",
 ]  # fmt: skip
 MAKERS: dict[str, Callable[[Evidence], Table]] = {
-    "table4": table4,
+    "verdicts": verdicts,
     "table2": table2,
+    "table3": table2,
+    "table4": table4,
+    "table5": table4,
     "gaps": gaps,
     "distortion": distortion,
     "time": time,
@@ -275,7 +199,7 @@ MAKERS: dict[str, Callable[[Evidence], Table]] = {
 }
 
 
-PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle")
+PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle", "tokens_per_s")
 BLOCKS = ("be", "be_expected", "be_eagle", "be_eagle_expected", "tokens_per_call")
 
 
