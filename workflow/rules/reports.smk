@@ -1,5 +1,6 @@
 """Tables, figures, the report and MLflow: all from the summary."""
 
+import os
 import shlex
 
 from specloss.analysis import FIGURES, FIGURE_SUFFIXES, TABLE_SUFFIXES, tables_for
@@ -7,6 +8,7 @@ from specloss.analysis.study import Study
 
 SUMMARY = rules.summarise.output
 OPTIONS = f"--results {shlex.quote(str(PLAN.results))}"
+OTHER = PLAN.experiment.analysis.single_draft
 
 
 localrules:
@@ -31,6 +33,22 @@ rule table:
         "specloss table {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
 
+if OTHER:  # Table 7 joins this experiment, of trees, with that one, of chains
+
+    ruleorder: table7 > table
+
+    rule table7:
+        input:
+            SUMMARY,
+            PLAN.summary_of(OTHER),
+        output:
+            [f"{REPORTS}/tables/table7.{suffix}" for suffix in TABLE_SUFFIXES],
+        params:
+            other=str(PLAN.results / OTHER / "experiment.json"),
+        shell:
+            "specloss table table7 {params.other:q} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
+
+
 rule figure:
     input:
         SUMMARY,
@@ -50,6 +68,7 @@ rule report:
     input:
         SUMMARY,
         expand(rules.table.output, name=tables_for(Study.from_dict(PLAN.content))),
+        rules.table7.output if OTHER and os.path.exists(PLAN.summary_of(OTHER)) else [],
         expand(rules.figure.output, name=FIGURES),
     output:
         report(f"{REPORTS}/index.html", caption="../report/page.rst", category="Page"),
@@ -64,17 +83,3 @@ rule track:
         touch(f"{RESULTS}/tracked.txt"),
     shell:
         "specloss track {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"
-
-
-rule table_cell:  # one cell of one table: `specloss cell` prints the same and decodes no more than this
-    input:
-        lambda wildcards: PLAN.table_cell_files(wildcards.path),
-    output:
-        multiext(f"{REPORTS}/cells/{{path}}", ".txt", ".csv"),
-    wildcard_constraints:
-        path=r"table=\d+/pair=[^/]+/benchmark=[^/]+/method=[^/]+/param=[^/]+/seed=(?:all|\d+)",
-    params:
-        names=lambda wildcards: [f"--{part.replace('=', ' ')}" for part in wildcards.path.split("/")],
-        out=f"{REPORTS}/cells/{{path}}",
-    shell:
-        "specloss cell {EXPERIMENT:q} {params.names} --no-run --out {params.out:q}"

@@ -1,0 +1,130 @@
+"""Table 7 joins chains and trees, and its ratio stays honest where the single-draft gap is near zero."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import synthetic
+from synthetic import Effect, as_trees, write_experiment
+
+from specloss.analysis.amplification import Ratio, TableError, fieller, table7, write_table7
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.study import Study
+from specloss.analysis.summary import summarise
+from specloss.analysis.table import OVERALL
+
+GRIDS = {"standard_sd": [None], "min_p_sampling": [0.1, 0.5], "spec_cascade": [0.1, 0.5]}
+
+
+def made(folder, loss: float, trees: bool, monkeypatch, problems: int = 80):
+    """An experiment whose gate loses so many points on every level."""
+
+    def effect(method, param, level):
+        return Effect(-loss / 100 if method == "spec_cascade" else 0.0, 0.75)
+
+    monkeypatch.setattr(synthetic, "effect", effect)
+    path, results = write_experiment(folder, problems=problems, grids=GRIDS)
+    path = as_trees(path) if trees else path
+    summarise(path, results)
+    return path, results
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        chains = made(tmp_path_factory.mktemp("chains"), 10, False, patch)
+        trees = made(tmp_path_factory.mktemp("trees"), 30, True, patch)
+    return chains, trees
+
+
+@pytest.fixture(scope="module")
+def table(both):
+    return table7(*(Evidence.read(*files) for files in both))
+
+
+def test_each_gap_is_that_of_its_own_experiment_and_convention(both, table):
+    chains, trees = (Evidence.read(*files) for files in both)
+    row = table.data.set_index("benchmark").loc["level_4"]
+    grid, place = (
+        chains.study.methods["spec_cascade"],
+        [p for p in chains.places("made_up") if p.benchmark == "level_4"],
+    )
+    assert row["single_draft_delta_accuracy"] == pytest.approx(chains.gap("accuracy", place, grid).estimate, rel=1e-5)
+    assert row["eagle3_delta_accuracy"] == pytest.approx(trees.gap("accuracy", place, grid).estimate, rel=1e-5)
+    assert row["single_draft_delta_be"] == pytest.approx(chains.gap("be", place, grid).estimate, rel=1e-4)
+    assert row["eagle3_delta_be"] == pytest.approx(trees.gap("be_eagle", place, grid).estimate, rel=1e-4)
+    assert list(table.data["benchmark"]) == ["level_2", "level_4", "level_6", OVERALL]
+
+
+def test_the_amplification_is_about_what_was_put_in_in_either_order(both, table):
+    row = table.data.set_index("benchmark").loc[OVERALL]
+    assert row["amplification_bounded"] and 1.5 < row["amplification_low"] < row["amplification_high"] < 6  # 30 over 10
+    assert -30 < row["more_low"] < row["more_high"] < -10  # 20 more points
+    other = table7(*(Evidence.read(*files) for files in reversed(both)))
+    pd.testing.assert_frame_equal(other.data, table.data)
+
+
+def test_both_gaps_of_the_same_problems_are_paired(both, table):
+    assert "paired over the problems, which are the same" in table.reading
+
+
+def test_without_a_gap_of_the_single_draft_the_amplification_is_unbounded_in_words(tmp_path, monkeypatch):
+    chains = made(tmp_path / "a", 0, False, monkeypatch, problems=10)
+    trees = made(tmp_path / "b", 30, True, monkeypatch, problems=10)
+    table = table7(Evidence.read(*chains), Evidence.read(*trees))
+    assert "unbounded" in table.shown["amplification"].iloc[-1]
+    assert not table.data["amplification_bounded"].iloc[-1]
+
+
+def test_a_missing_cell_of_either_is_missing_there_with_its_reason(tmp_path, monkeypatch):
+    chains, trees = made(tmp_path / "a", 10, False, monkeypatch), made(tmp_path / "b", 30, True, monkeypatch)
+    cell = next(c for c in Study.read(trees[0]).cells if c.method == "min_p_sampling" and c.benchmark == "level_4")
+    (cell.folder(trees[1]) / "graded.parquet").unlink()
+    summarise(*trees)
+    shown = table7(Evidence.read(*chains), Evidence.read(*trees)).shown.set_index("benchmark")
+    assert shown.loc["level_4", "Δ accuracy, EAGLE-3"] == "missing: not graded (1/12 cells)"
+    assert shown.loc[OVERALL, "amplification"] == shown.loc["level_4", "EAGLE-3 less single draft"] == "missing"
+    assert "missing" not in shown.loc["level_4", "Δ accuracy, single draft"] + shown.loc["level_2"].str.cat()
+
+
+def test_the_papers_gaps_stand_beside_those_of_its_tasks(both):
+    changed = []
+    for path, results in both:
+        content = json.loads(path.read_text())
+        content["config"]["benchmarks"]["level_2"]["task"] = "math"
+        (copy := path.with_name(f"math_{path.name}")).write_text(json.dumps(content))
+        changed.append(Evidence.read(copy, results))
+    table = table7(*changed)
+    row = table.data.set_index("benchmark").loc["level_2"]
+    assert (row["single_draft_delta_accuracy_paper"], row["eagle3_delta_accuracy_paper"]) == (-0.88, -0.72)
+    assert "(paper 0.8)" in table.shown.set_index("benchmark").loc["level_2", "amplification"]
+
+
+def test_two_of_a_kind_are_refused_in_one_line(both, tmp_path):
+    (path, results), _ = both
+    with pytest.raises(
+        TableError, match=r"^table7 needs an experiment of chains and one of trees: .* are both of chains"
+    ):
+        write_table7(path, path, results, tmp_path)
+
+
+def test_fiellers_set_covers_the_ratio_in_95_of_100_experiments_also_near_a_zero_denominator():
+    rng = np.random.default_rng(0)
+    for bottom in (-6.0, -2.0, 0.3):
+        covered = 0
+        for _ in range(1000):
+            seen = np.array([-6.0, bottom]) + rng.normal(size=2)
+            draws = np.vstack([seen, seen + rng.normal(size=(200, 2))])
+            found, truth = fieller(draws[:, 0], draws[:, 1], 0.95), -6.0 / bottom
+            within = found.low <= truth <= found.high
+            covered += np.isnan(found.low) or within == found.inside
+        assert 930 <= covered <= 970, (bottom, covered)
+
+
+def test_a_ratio_says_its_bounds_in_words():
+    assert Ratio(4.2, 1.3, 20.1, True).text == "4.2 [1.3, 20.1]"
+    assert Ratio(4.2, -3.0, 1.5, False).text == "4.2, unbounded: below -3.0 or above 1.5"
+    assert Ratio(4.2, np.nan, np.nan, False).text == "4.2, unbounded: any ratio fits"
