@@ -173,6 +173,11 @@ def batch_folder(results: Path, experiment: str) -> Path:
     return results / experiment / "batches"
 
 
+def batch_mark(results: Path, batch: Batch) -> Path:
+    """The mark that the batch is finished."""
+    return batch_folder(results, batch.cells[0].experiment) / f"{batch.id}.done"
+
+
 def write_batches(batches: list[Batch], results: Path, cluster: dict[str, Any]) -> None:
     """Write the batch files that decode jobs read. Existing files are left: the content is fixed by the name."""
     for batch in batches:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -28,14 +29,20 @@ TopK = Annotated[str | None, typer.Option(help="tokens recorded at each position
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
-    from specloss.cluster.processes import die_with_parent
     from specloss.config import ConfigError, read_config
 
     if not Path("Snakefile").exists():
         raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
     read_config(config)
+    raise typer.Exit(_snakemake(config, context.args))
+
+
+def _snakemake(config: Path, arguments: Sequence[str]) -> int:
+    """Run Snakemake on a config with further arguments, targets first; its exit status."""
+    from specloss.cluster.processes import die_with_parent
+
     # targets first: several of Snakemake's options take any number of values
-    command = [sys.executable, "-m", "snakemake", *context.args, "--cores", "all", "--rerun-incomplete"]
+    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "all", "--rerun-incomplete"]
     command += ["--keep-going", "--scheduler", "greedy", "--quiet", "rules", "progress", "host"]
     command += ["--configfile", str(config)]
     # A group of its own: Ctrl-C and `kill` reach it and its jobs once, sent to a terminal or to this process alone
@@ -52,7 +59,36 @@ def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -
     for line in process.stderr or ():
         if not SCHEDULER_CHATTER.match(line):
             print(line, end="", file=sys.stderr, flush=True)
-    raise typer.Exit(abs(process.wait()))
+    return abs(process.wait())
+
+
+@app.command()
+def cell(
+    config: AnyExperiment = Path("config/demo.yaml"),
+    table: Annotated[int | None, typer.Option(help="the table's number; 4, or 5 for an EAGLE-3 pair")] = None,
+    benchmark: Annotated[str | None, typer.Option(help="the config's name or the paper's")] = None,
+    method: Annotated[str | None, typer.Option(help="the method's name in the config")] = None,
+    param: Annotated[str | None, typer.Option(help="the method's parameter")] = None,
+    pair: OnePair = None,
+    seed: Annotated[str | None, typer.Option(help="this seed alone")] = None,
+    baseline: Annotated[bool, typer.Option(help="decode what it is to be compared with as well")] = False,
+    rerun: Annotated[bool, typer.Option(help="decode again, elsewhere, and compare with what is there")] = False,
+    profile: Annotated[str | None, typer.Option(help="a Snakemake profile, e.g. slurm")] = None,
+    run: Annotated[bool, typer.Option(help="decode what is missing")] = True,
+    out: Annotated[Path | None, typer.Option(help="write <out>.txt and <out>.csv in place of printing")] = None,
+) -> None:
+    """Decode exactly one cell of a table; print its value and interval, the paper's number and whether they agree."""
+    from specloss.files import write_text
+    from specloss.reviewer import CellRequest, answer
+
+    request = CellRequest(config, table, benchmark, method, param, pair, seed, baseline, rerun)
+    options = ["--profile", profile] if profile else []
+    text, rows = answer(request, (lambda targets: _snakemake(config, [*targets, *options])) if run else None)
+    if out is None:
+        print(text, end="")
+    else:
+        write_text(out.with_name(out.name + ".txt"), text)
+        write_text(out.with_name(out.name + ".csv"), rows.to_csv(index=False))
 
 
 @app.command()
@@ -271,6 +307,21 @@ def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     from specloss.plan import describe, make_plan
 
     print(describe(make_plan(read_yaml(config), str(config))))
+
+
+@app.command()
+def doctor(
+    config: ConfigFile = Path("config/demo.yaml"),
+    pilot: Annotated[bool, typer.Option(help="decode a few tokens, to estimate the hours")] = False,
+) -> None:
+    """Say what a config would do here: models, memory, prompts, tokens, hours. Exits 1 if something is missing."""
+    from specloss.config import read_config
+    from specloss.doctor import Doctor
+
+    found = Doctor(read_config(config), str(config), pilot)
+    for line in found.report():
+        print(line, flush=True)
+    raise typer.Exit(1 if found.missing else 0)
 
 
 @app.command()

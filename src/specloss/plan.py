@@ -23,6 +23,7 @@ from specloss.cells import (
     Batch,
     Cell,
     batch_folder,
+    batch_mark,
     format_param,
     plan_batches,
     read_batch,
@@ -114,12 +115,21 @@ class Plan:
         """The scored file of every cell."""
         return [self._file(cell) for cell in self.cells]
 
+    def table_cell_files(self, path: str) -> list[str]:
+        """The scored files that a cell of a table is made of; `path` is its `TableCell.path`."""
+        from specloss.analysis.study import Study
+        from specloss.analysis.table_cell import find_table_cell, names_of
+
+        names = names_of(path)
+        cell = find_table_cell(Study.from_dict(self.content), **names | {"table": int(names["table"])})
+        return [self._file(run) for run in cell.cells]
+
     def batch_marks(self, cell_id: str) -> list[str]:
         """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
         if cell_id not in self.batches:
             raise ConfigError(f"{self.source} has no cell {cell_id!r}; for example {self.cells[0].id!r}")
         batch = self.batches[cell_id]
-        return [str(batch_folder(self.results, self.experiment.name) / f"{batch.id}.done")] if batch else []
+        return [str(batch_mark(self.results, batch))] if batch else []
 
     def grading(self, cell_id: str) -> dict[str, Any]:
         """How a cell's benchmark is graded."""
@@ -139,12 +149,16 @@ class Plan:
         chosen = self.experiment.pairs[pair]
         return self.experiment.recipes.files(chosen.target, chosen.draft)
 
+    @cached_property
+    def _batches_by_id(self) -> dict[str, Batch]:
+        return {batch.id: batch for batch in self.batches.values() if batch}
+
     def batch_models(self, batch_id: str) -> list[str]:
         """The same for a decode job's pair."""
-        planned = (batch for batch in self.batches.values() if batch and batch.id == batch_id)
         # in a job that is tried again, some of its cells are whole by now, and what is left would be cut otherwise
         batch = (
-            next(planned, None) or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
+            self._batches_by_id.get(batch_id)
+            or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
         )
         return self.made_models(batch.cells[0].pair)
 
@@ -153,12 +167,11 @@ class Plan:
         cluster = self.experiment.cluster.model_dump()
         decoding = self.experiment.decoding.model_dump(include={"batch_size", "trace"})
         write_text(self.file, json.dumps(self.content, indent=1))
-        batches = {batch.id: batch for batch in self.batches.values() if batch}
-        write_batches(list(batches.values()), self.results, cluster | decoding)
-        pending = sum(
-            not cell.is_whole(self.results) and (not self.targets or self._file(cell) in self.targets)
-            for cell in self.cells
-        )
+        write_batches(list(self._batches_by_id.values()), self.results, cluster | decoding)
+        left = [cell for cell in self.cells if not cell.is_whole(self.results)]
+        for batch in {batch.id: batch for cell in left if (batch := self.batches[cell.id])}.values():
+            batch_mark(self.results, batch).unlink(missing_ok=True)  # finished once, but its cells were removed since
+        pending = sum(not self.targets or self._file(cell) in self.targets for cell in left)
         if (self.folder / "summary.parquet").exists() and not all(map(os.path.exists, self.graded())):
             self.file.touch()  # a missing cell does not move Snakemake to make the summary again, a newer input does
         if pending:
@@ -197,7 +210,7 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
             if target.startswith(f"{plan.folder}/cells/") and target not in files:
                 near = difflib.get_close_matches(target, files, n=1, cutoff=0)
                 raise ConfigError(f"no cell has the file {target}; the nearest is {near[0]}")
-        plan = replace(plan, targets=files.intersection(targets))
+        plan = replace(plan, targets=files.intersection(targets).union(_of_table_cells(plan, targets)))
         if check:
             _check_pairs(experiment)
             _check_prompts(experiment, _check_benchmarks(experiment))
@@ -212,6 +225,17 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
 def read_experiment(path: Path) -> Experiment:
     """The config within an `experiment.json`, for what needs nothing else of it."""
     return parse_config(json.loads(path.read_text())["config"], str(path))
+
+
+def _of_table_cells(plan: Plan, targets: Iterable[str]) -> set[str]:
+    """The scored files that the cells of tables among the targets need."""
+    from specloss.analysis.table_cell import TARGET
+
+    found: set[str] = set()
+    for target in targets:
+        if match := TARGET.fullmatch(target.removeprefix(f"{plan.reports}/cells/")):
+            found.update(plan.table_cell_files(match["path"]))
+    return found
 
 
 def _check_pairs(experiment: Experiment) -> None:
@@ -272,10 +296,14 @@ def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None
     """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
     from specloss.decoding.prompting import PromptError, check_prompts
 
+    recipes = experiment.recipes
     for pair_name, pair in experiment.pairs.items():
+        if not all(map(os.path.exists, recipes.files(pair.target, pair.draft))):
+            continue  # its models are yet to be made
+        target, draft = recipes.place(pair.target), recipes.place(pair.draft)
         for name, benchmark in experiment.benchmarks.items():
             try:
-                check_prompts(items[name], benchmark.chat, pair.target, pair.draft, pair.trust_remote_code)
+                check_prompts(items[name], benchmark.chat, target, draft, pair.trust_remote_code)
             except PromptError as error:
                 raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -215,6 +216,39 @@ def test_one_cell_is_a_target(tmp_path):
     cell = next(cell for cell in project.plan.cells if cell.method == "lenience")
     project.run(f"results/grid/cells/{cell.id}/graded.parquet")
     assert [path.parent for path in project.finished()] == [project.folder / cell.folder(project.plan.results)]
+
+
+def test_a_cell_of_a_table_is_a_target_that_decodes_nothing_else(tmp_path):
+    project = make_project(tmp_path / "reviewed")
+    path = "reports/grid/cells/table=4/pair=demo/benchmark=chain_l6/method=lenience/param=0.4/seed=1"
+    project.run(f"{path}.txt")
+    cell = next(c for c in project.plan.cells if (c.method, c.benchmark, c.seed) == ("lenience", "chain_l6", 1))
+    assert [path.parent for path in project.finished()] == [project.folder / cell.folder(project.plan.results)]
+    text = (project.folder / f"{path}.txt").read_text()
+    assert text.startswith("Table 4, chain_l6, lenience (0.4)") and "accuracy" in text
+
+    # the same by its names, decoded again elsewhere: the finished cell is left alone, and every token is the same
+    for name in ("Snakefile", "workflow", "config"):
+        (project.folder / name).symlink_to(ROOT / name)
+    names = ["--benchmark", "chain_l6", "--method", "lenience", "--param", ".4", "--seed", "1", "--rerun"]
+    command = [sys.executable, "-m", "specloss.cli", "cell", "grid.yaml", *names]
+    before = project.finished()
+    done = subprocess.run(command, cwd=project.folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "12 of 12 answers are the same, token for token" in done.stdout
+    assert project.finished() == before
+    assert len(list(project.folder.glob("results/reruns/grid/cells/**/cell.json"))) == 1
+    project.wait_until_gone(20)
+
+
+def test_a_finished_cell_that_is_removed_is_decoded_again(tmp_path):
+    project = make_project(tmp_path / "removed", seeds=[0], cluster={"cells_per_job": 1})
+    cell = next(cell for cell in project.plan.cells if cell.method == "lenience")
+    target = f"results/grid/cells/{cell.id}/graded.parquet"
+    project.run(target)
+    shutil.rmtree((project.folder / target).parent)
+    project.run(target)
+    assert (project.folder / target).exists()
 
 
 def test_killed_snakemake_leaves_nothing_behind_and_the_next_run_redoes_no_finished_cell(tmp_path):

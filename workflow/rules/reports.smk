@@ -83,3 +83,17 @@ rule track:
         touch(f"{RESULTS}/tracked.txt"),
     shell:
         "specloss track {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"
+
+
+rule table_cell:  # one cell of one table: `specloss cell` prints the same and decodes no more than this
+    input:
+        lambda wildcards: PLAN.table_cell_files(wildcards.path),
+    output:
+        multiext(f"{REPORTS}/cells/{{path}}", ".txt", ".csv"),
+    wildcard_constraints:
+        path=r"table=\d+/pair=[^/]+/benchmark=[^/]+/method=[^/]+/param=[^/]+/seed=(?:all|\d+)",
+    params:
+        names=lambda wildcards: [f"--{part.replace('=', ' ')}" for part in wildcards.path.split("/")],
+        out=f"{REPORTS}/cells/{{path}}",
+    shell:
+        "specloss cell {EXPERIMENT:q} {params.names} --no-run --out {params.out:q}"

@@ -65,7 +65,15 @@ def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     `status` is "whole", or why the cell is missing; a missing cell's numbers are all NaN.
     """
     study = Study.read(experiment_json)
-    results = Path(results)
+    summary, problems = measure(study, Path(results))
+    folder = Path(results) / study.name
+    _write(problems, folder / PROBLEMS, study)
+    _write(summary, folder / SUMMARY, study)
+    return summary
+
+
+def measure(study: Study, results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The summary and the problems of a study's cells, which may be some of an experiment's, from what is on disk."""
     status = [cell_status(cell, results) for cell in study.cells]
     problems = _problems(study, results, [number for number, why in enumerate(status) if why == WHOLE])
     status = _drop_uneven(study, problems, status)
@@ -74,10 +82,7 @@ def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     summary = _summary(study, problems, status)
     keys = pd.DataFrame([{k: getattr(cell, k) for k in KEYS} for cell in study.cells])
     problems = pd.concat([keys.loc[problems["cell"]].reset_index(drop=True), problems.drop(columns="cell")], axis=1)
-    folder = results / study.name
-    _write(problems, folder / PROBLEMS, study)
-    _write(summary, folder / SUMMARY, study)
-    return summary
+    return summary, problems
 
 
 def read_summary(experiment_json: Path, results: Path) -> pd.DataFrame:

@@ -82,7 +82,7 @@ def _python_calls(text: str) -> list[Call]:
     with warnings.catch_warnings():  # about escapes in strings
         warnings.simplefilter("ignore")
         tree = ast.parse(text if text.startswith("[") else f"[{text}]", mode="eval").body
-    if not isinstance(tree, ast.List):
+    if not text or not isinstance(tree, ast.List):
         raise NotCallsError
     nodes: Iterable[ast.expr] = tree.elts
     return [_python_call(node) for node in nodes]

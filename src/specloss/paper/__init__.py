@@ -34,6 +34,7 @@ MODELS = {
     SINGLE_DRAFT: "Qwen2.5-72B-Instruct with Qwen2.5-0.5B-Instruct",
     EAGLE3: "Llama-3.1-8B-Instruct with EAGLE-3",
 }
+AVERAGE = "average"  # Table 7's name of the mean over benchmarks
 HALF_UNIT = 0.005  # of the last printed decimal: how far a printed number is from the one that it stands for
 
 _METHODS = {

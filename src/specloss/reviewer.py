@@ -1,0 +1,107 @@
+"""A reviewer's way in: one cell of one table, decoded if it must be, with its value beside the paper's.
+
+The cell's runs are Snakemake targets, so that what is finished is used again. A rerun leaves them alone: it decodes
+again below `<results>/reruns`, by the same config, and says whether every answer is the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from specloss.cells import GRADED
+from specloss.config import ConfigError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from specloss.analysis.table_cell import TableCell
+
+RERUNS = "reruns"
+
+
+class CellError(RuntimeError):
+    """The cell has no value; the message says why, in one line."""
+
+
+@dataclass(frozen=True)
+class CellRequest:
+    """What `specloss cell` was asked for, as it was typed."""
+
+    config: Path
+    table: int | None = None
+    benchmark: str | None = None
+    method: str | None = None
+    param: str | None = None
+    pair: str | None = None
+    seed: str | None = None
+    baseline: bool = False
+    rerun: bool = False
+
+
+def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | None) -> tuple[str, pd.DataFrame]:
+    """The text to print and the rows of `measure_cell`.
+
+    `snakemake` makes targets, with further arguments behind them, and returns its exit status; without it only what is
+    on disk is read. ConfigError for names that are not there; CellError if a run that the value needs is missing.
+    """
+    from specloss.analysis.cell_value import cell_text, measure_cell, missing_runs, same_tokens
+    from specloss.analysis.study import Study
+    from specloss.analysis.table_cell import find_table_cell
+    from specloss.screen.places import read_plan
+
+    plan = read_plan(request.config)
+    try:
+        cell = find_table_cell(
+            Study.from_dict(plan.content),
+            table=request.table,
+            benchmark=request.benchmark,
+            method=request.method,
+            param=request.param,
+            pair=request.pair,
+            seed=request.seed,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{request.config}: {error}") from None
+    runs = list({run.id: run for run in cell.cells + (cell.baseline_cells if request.baseline else [])}.values())
+    results, overrides = plan.results, []
+    if request.rerun:
+        results = plan.results / RERUNS
+        overrides = ["--config", f"results={results}", f"reports={plan.experiment.reports}/{RERUNS}"]
+    if snakemake is not None:
+        if request.rerun:
+            for run in runs:
+                shutil.rmtree(run.folder(results), ignore_errors=True)
+        targets = [str(run.folder(results) / GRADED) for run in runs]
+        status = snakemake([*targets, *overrides])
+        if status and not missing_runs(cell, results):
+            raise CellError(f"Snakemake failed (exit status {status}), see above")
+    _no_run_is_missing(cell, results)
+    rows = measure_cell(cell, results)
+    text = cell_text(cell, rows)
+    if request.rerun:
+        text += _sameness(*same_tokens(runs, results, plan.results), results)
+    return text, rows
+
+
+def _no_run_is_missing(cell: TableCell, results: Path) -> None:
+    from specloss.analysis.cell_value import missing_runs
+
+    missing = missing_runs(cell, results)
+    if missing:
+        reasons = "; ".join(f"{run.label}: {why}" for run, why in missing[:3])
+        more = f" (and {len(missing) - 3} more)" if len(missing) > 3 else ""
+        raise CellError(
+            f"{cell.name} has no value, {len(missing)} of {len(cell.cells)} runs are missing: {reasons}{more}"
+        )
+
+
+def _sameness(same: int, compared: int, new: int, results: Path) -> str:
+    said = f"Decoded again in {results}: "
+    if not compared:
+        return said + "there was no earlier decode to compare with.\n"
+    verdict = "the same, token for token" if same == compared else "the same tokens as before"
+    return said + f"{same} of {compared} answers are {verdict}" + (f"; {new} runs are new.\n" if new else ".\n")
