@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import generation_row, save_cell, step_row, write_experiment
 
-from specloss import scoring
+from specloss import grading, scoring
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.study import Study
 from specloss.analysis.summary import summarise
@@ -35,7 +35,8 @@ def experiment(tmp_path):
 
 def summary_row(experiment, monkeypatch, grade):
     path, results, folder = experiment
-    monkeypatch.setattr(scoring, "get_benchmark", lambda task: SimpleNamespace(grade=grade))
+    for module in (scoring, grading):
+        monkeypatch.setattr(module, "get_benchmark", lambda task: SimpleNamespace(grade=grade))
     score_cell(folder)
     return summarise(path, results).iloc[0]
 
