@@ -203,6 +203,30 @@ def table(
         write_table(name, experiments[0], results, out)
 
 
+@app.command("plan-size")
+def plan_size(
+    experiment: AnyExperiment,
+    margin: Annotated[float | None, typer.Option(help="accuracy points; the config's if not given")] = None,
+    power: Annotated[float | None, typer.Option(help="probability of the verdict; the config's if not given")] = None,
+    difference: Annotated[float, typer.Option(help="true accuracy difference to assume, in points")] = 0.0,
+    at_most: Annotated[int | None, typer.Option(help="problems that each benchmark has")] = None,
+    most_seeds: Annotated[int, typer.Option(help="seeds to consider", min=1)] = 5,
+) -> None:
+    """Problems, seeds and hours that "faster and not worse" needs, by an experiment that is there (the pilot)."""
+    from specloss.analysis.evidence import Evidence
+    from specloss.analysis.planner import plan_sizes, plan_text, with_options
+    from specloss.analysis.summary import SUMMARY
+    from specloss.config import ConfigError
+    from specloss.screen.places import read_plan
+
+    plan = read_plan(experiment)
+    if not (plan.folder / SUMMARY).exists():
+        raise ConfigError(f"{plan.folder / SUMMARY} is missing: run the pilot first, `specloss run {plan.source}`")
+    evidence = with_options(Evidence.read(plan.file, plan.results), margin, power)
+    planned = plan_sizes(evidence, difference, most_seeds, at_most)
+    print("\n".join(plan_text(evidence, planned, difference)))
+
+
 @app.command()
 def figure(name: str, experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
     """Write one figure as SVG and PNG, with its data as CSV."""
