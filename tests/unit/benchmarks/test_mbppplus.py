@@ -5,11 +5,17 @@ import os
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from specloss.benchmarks import BenchmarkError, get_benchmark, mbppplus
+from specloss.benchmarks.sandbox import isolation
+from specloss.cells import Cell
 from specloss.cluster.supervisor import available_cores
 from specloss.grading import grade_all
+from specloss.schema import GENERATIONS
+from specloss.scoring import score_cell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -265,3 +271,30 @@ def test_the_published_solutions_pass_all_tests(tmp_path):
     grades = grade_all("mbppplus", answers, {}, available_cores(), tmp_path / "partial")
     failed = {item.id: dict(grade.scores) for item, grade in zip(items, grades, strict=True) if not grade.correct}
     assert len(items) == 378 and failed == {}
+
+
+def test_a_scored_cell_says_what_the_sandbox_was_and_leaves_no_partial_file(items, tmp_path):
+    codes = [CODE["mbppplus-1"], "def cone(r, h): return 0.0", None]
+    rows = [
+        {
+            "problem": item.id,
+            "index": n,
+            "sample": 0,
+            "text": fenced(code) if code else "no",
+            "reference": item.reference,
+        }
+        for n, (item, code) in enumerate(zip(items, codes, strict=True))
+    ]
+    columns = {name: [row.get(name) for row in rows] for name in GENERATIONS.names}
+    cell = Cell("x", "pair", "code", "standard_sd", None, 0, {"benchmark": {"task": "mbppplus"}})
+    folder = cell.folder(tmp_path)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns, schema=GENERATIONS), folder / "generations.parquet")
+    (folder / "cell.json").write_text(json.dumps({"cell": cell.to_dict()}))
+    score_cell(folder)
+    graded = pq.read_table(folder / "graded.parquet")
+    assert graded["correct"].to_pylist() == [True, False, False]
+    assert graded["parsed"].to_pylist() == [True, True, False]
+    assert [dict(scores)["plus"] for scores in graded["scores"].to_pylist()] == [True, False, False]
+    assert json.loads(graded.schema.metadata[b"sandbox"]) == isolation().to_dict()
+    assert sorted(path.name for path in folder.iterdir()) == ["cell.json", "generations.parquet", "graded.parquet"]
