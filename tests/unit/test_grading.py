@@ -113,7 +113,11 @@ if __name__ == "__main__":
     grade_all("slow_task", {answers!r}, {{"log": {str(log)!r}, "die": {str(done)!r}}}, 2, Path({str(partial)!r}))
 """
     (tmp_path / "run.py").write_text(program)
-    grading = subprocess.Popen([sys.executable, str(tmp_path / "run.py")], stderr=subprocess.DEVNULL)
+    grading = subprocess.Popen(
+        [sys.executable, str(tmp_path / "run.py")],
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored by what runs in background
+    )
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         started = [text for _, text in log_of(log)] if log.exists() else []

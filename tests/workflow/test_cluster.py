@@ -45,7 +45,8 @@ sys.exit(job.run_batch(Path(sys.argv[1]), Path("results"), Path(sys.argv[2])))
 
 
 def cell(name: str, seed: int = 0, pair: str = "stub", **options: object) -> Cell:
-    settings = {"pair": {"target": pair}, "benchmark": {"options": {"problems": 4, **options}}, "decoding": {}}
+    benchmark = {"options": {"problems": 4, **options}, "max_new_tokens": 2}
+    settings = {"pair": {"target": pair}, "benchmark": benchmark, "decoding": {}}
     return Cell("test", pair, name, "standard_sd", None, seed, settings)
 
 

@@ -61,4 +61,4 @@ def test_only_what_holds_models_is_submitted(tmp_path: Path, monkeypatch: pytest
         )
         rules = {rule.name for rule in workflow._workflow.rules}
         local = set(workflow._workflow._localrules)
-    assert rules - local == {"decode", "trace", "distil_model", "train_demo"}
+    assert rules - local == {"decode", "trace", "distil_model", "train_demo", "train_demo_eagle3"}

@@ -13,6 +13,7 @@ OTHER = PLAN.experiment.analysis.single_draft
 
 localrules:
     table,
+    table_cell,
     figure,
     report,
     track,

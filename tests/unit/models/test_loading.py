@@ -12,7 +12,7 @@ import pytest
 import torch
 from accelerate import dispatch_model
 from gguf_files import END, write_gguf
-from places import DEMO
+from places import DEMO, ROOT
 from transformers import GenerationConfig
 
 import specloss
@@ -135,7 +135,8 @@ def test_hub_ids_name_a_repository_or_a_gguf_file_in_it(name, place, gguf):
 @pytest.mark.parametrize(
     "name", ["./owner/name", "name", "/no/such/folder", "model.gguf", "../a/b.gguf", "src/a/b.gguf"]
 )
-def test_other_paths_to_nothing_are_refused(name):
+def test_other_paths_to_nothing_are_refused(name, monkeypatch):
+    monkeypatch.chdir(ROOT)  # where there is a folder src, which makes the last one a path and no hub id
     with pytest.raises(ModelError, match="no such"):
         locate(name)
 
