@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +15,9 @@ import pytest
 import specloss
 from specloss import tracking
 from specloss.cells import Cell
-from specloss.tracking import AGGREGATE, CELL, FINGERPRINT, PARENT, TrackingError, track
+from specloss.tracking import TrackingError, track
+from specloss.tracking.entries import AGGREGATE, PARENT
+from specloss.tracking.store import CELL, FINGERPRINT, create_sqlite
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -61,7 +66,15 @@ class Study:
         folder = self.results / "tiny"
         folder.mkdir(parents=True, exist_ok=True)
         self.summary.to_parquet(folder / "summary.parquet")
-        plan = {"config": self.config, "source": "tiny.yaml", "cells": [cell.to_dict() for cell in self.cells]}
+        plan = {
+            "config": self.config,
+            "source": "tiny.yaml",
+            "cells": [cell.to_dict() for cell in self.cells],
+            "settings": [
+                {"method": m, "param": p, "matched": ["standard_sd", None] if m == "lenience" else None}
+                for m, p in {(cell.method, cell.param): None for cell in self.cells}
+            ],
+        }
         (folder / "experiment.json").write_text(json.dumps(plan))
         return track(folder / "experiment.json", self.results, self.reports)
 
@@ -93,27 +106,78 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path) ->
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated store, made once: the migration takes seconds."""
     path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    tracking._create_sqlite(f"sqlite:///{path}")
+    create_sqlite(f"sqlite:///{path}")
     return path
 
 
-def test_each_cell_is_a_run_below_the_aggregate_run(study: Study):
-    assert study.track() == 7
+METHOD = "pair=demo/method=lenience"
+SETTINGS = {"pair=demo/method=standard_sd", f"{METHOD}/param=0.4", f"{METHOD}/param=0.8"}
+ALL = 6 + 3 + 1 + 1  # cells, settings, the method with a grid, the experiment
+
+
+def test_each_cell_is_a_run_below_its_setting_below_its_method_below_the_experiment(study: Study):
+    assert study.track() == ALL
     runs = study.runs()
-    assert runs.keys() == {cell.id for cell in study.cells} | {AGGREGATE}
+    assert runs.keys() == {cell.id for cell in study.cells} | SETTINGS | {METHOD, AGGREGATE}
+    chain = [study.cells[2].id, f"{METHOD}/param=0.4", METHOD, AGGREGATE]
+    for child, parent in itertools.pairwise(chain):
+        assert runs[child].data.tags[PARENT] == runs[parent].info.run_id
     cell = study.cells[2]
     run = runs[cell.id]
-    assert run.info.run_name == "lenience(0.4) · chain_l2 · seed 0"
+    assert run.info.run_name == "lenience (0.4) · chain_l2 · seed 0"
     assert run.info.status == "FINISHED"
-    assert run.data.metrics == {"accuracy": 0.7, "be": 7.0, "tv_pi_p": 0.1}
+    assert run.data.metrics == {"accuracy": 0.7, "be": 7.0, "trace/tv_pi_p": 0.1}
     assert run.data.params.items() >= {
         "gamma": "8", "temperature": "0.7", "rule": "lenience", "param": "0.4", "seed": "0",
         "options.residual": "matched", "target": "models/target", "max_new_tokens": "64",
     }.items()  # fmt: skip
     assert run.data.tags.items() >= {
         "pair": "demo", "benchmark": "chain_l2", "method": "lenience", "param": "0.4", "seed": "0",
-        "config_hash": cell.key, PARENT: runs[AGGREGATE].info.run_id,
+        "config_hash": cell.key, "level": "cell", "table": "table 4",
     }.items()  # fmt: skip
+
+
+def test_a_setting_is_the_mean_of_its_cells_beside_what_it_is_compared_with(study: Study):
+    study.track()
+    runs = study.runs()
+    setting, method = runs[f"{METHOD}/param=0.4"], runs[METHOD]
+    assert setting.info.run_name == "lenience (0.4)" and method.info.run_name == "lenience"
+    assert setting.data.metrics == pytest.approx(
+        {"accuracy": 0.71, "be": 7.05, "delta_accuracy": -0.2, "delta_be": 2.0}
+    )
+    assert method.data.metrics["accuracy"] == pytest.approx(0.76)
+    assert method.data.tags.items() >= {"level": "method", "table": "table 2", "against": "standard_sd"}.items()
+    assert setting.data.tags.items() >= {"level": "setting", "table": "table 4", "cells": "2 of 2"}.items()
+
+
+def test_a_mean_that_lacks_a_cell_is_left_out(study: Study):
+    study.summary.loc[3, ["accuracy", "be", "tv_pi_p"]] = float("nan")
+    study.track()
+    runs = study.runs()
+    assert runs[f"{METHOD}/param=0.4"].data.metrics == {} and runs[METHOD].data.metrics == {}
+    assert runs[f"{METHOD}/param=0.4"].data.tags["cells"] == "1 of 2"
+    assert runs[f"{METHOD}/param=0.8"].data.metrics["accuracy"] == pytest.approx(0.81)
+
+
+def test_key_metrics_come_first_by_name(study: Study):
+    study.summary["ds"], study.summary["draft_share"], study.summary["problems"] = 1.0, 0.5, 100
+    study.track()
+    assert sorted(study.runs()[study.cells[2].id].data.metrics) == [
+        "accuracy", "be", "ds", "size/problems", "time/draft_share", "trace/tv_pi_p",
+    ]  # fmt: skip
+
+
+def test_processes_at_once_write_each_run_once(study: Study):
+    study.track()
+    for run in study.runs().values():
+        study.client().delete_run(run.info.run_id)
+    script = (
+        "import sys; from pathlib import Path; from specloss.tracking import track; track(*map(Path, sys.argv[1:]))"
+    )
+    paths = [study.results / "tiny" / "experiment.json", study.results, study.reports]
+    processes = [subprocess.Popen([sys.executable, "-c", script, *map(str, paths)]) for _ in range(3)]
+    assert [process.wait(110) for process in processes] == [0, 0, 0]
+    assert len(study.runs()) == ALL
 
 
 def test_a_run_names_the_code_that_decoded_its_cell(study: Study):
@@ -157,7 +221,7 @@ def test_a_changed_metric_updates_its_run_and_no_other(study: Study):
     study.track()
     before = study.runs()
     study.summary.loc[3, "accuracy"] = 0.5
-    assert study.track() == 1
+    assert study.track() == 3  # the cell, its setting and its method
     after = study.runs()
     changed = study.cells[3].id
     assert after[changed].data.metrics["accuracy"] == 0.5
@@ -195,15 +259,15 @@ def test_a_metric_that_is_no_more_leaves_no_trace(study: Study):
 def test_new_seeds_add_runs_and_leave_the_others(study: Study):
     cells, summary = study.cells, study.summary
     study.cells, study.summary = cells[::2], summary[summary.seed == 0]
-    assert study.track() == 4
+    assert study.track() == ALL - 3
     study.cells, study.summary = cells, summary
-    assert study.track() == 4  # three new cells, and the aggregate that now counts six
-    assert len(study.runs()) == 7
+    assert study.track() == ALL - 3  # three new cells, and all runs above, whose means have changed
+    assert len(study.runs()) == ALL
 
 
 def test_cells_without_results_get_no_run(study: Study, capsys: pytest.CaptureFixture):
     study.summary.loc[1, ["accuracy", "be"]] = float("nan")
-    assert study.track() == 6
+    assert study.track() == ALL - 1
     assert study.cells[1].id not in study.runs()
     assert "1 cells have no results yet" in capsys.readouterr().err
 
@@ -231,7 +295,7 @@ def test_killed_in_between_the_next_try_leaves_no_duplicate(
     monkeypatch.undo()
     study.track()
     runs = study.runs()
-    assert len(runs) == 7
+    assert len(runs) == ALL
     assert {run.info.status for run in runs.values()} == {"FINISHED"}
     assert all(FINGERPRINT in run.data.tags for run in runs.values())
     assert runs[study.cells[5].id].data.metrics["accuracy"] == 0.82
@@ -254,7 +318,7 @@ def test_killed_while_the_store_is_made_the_next_try_makes_it(
         with pytest.raises(KeyboardInterrupt):
             study.track()
     assert not (study.results / "mlflow.db").exists()
-    assert study.track() == 7
+    assert study.track() == ALL
 
 
 def test_an_experiment_deleted_in_the_ui_is_restored(study: Study):
@@ -262,7 +326,7 @@ def test_an_experiment_deleted_in_the_ui_is_restored(study: Study):
     client = study.client()
     client.delete_experiment(client.get_experiment_by_name("tiny").experiment_id)
     study.track()
-    assert len(study.runs()) == 7
+    assert len(study.runs()) == ALL
 
 
 def test_an_unreachable_server_is_one_line_and_quick(study: Study):

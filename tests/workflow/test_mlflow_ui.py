@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from specloss import tracking
-from specloss.tracking import AGGREGATE, CELL, Entry
+from specloss.tracking.entries import AGGREGATE, Entry
+from specloss.tracking.store import CELL, Store
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -40,7 +40,7 @@ def served(tmp_path: Path) -> Iterator[str]:
     reports = tmp_path / "reports"
     reports.mkdir()
     (reports / "index.html").write_text("<html>the report</html>")
-    store = tracking._Store(f"sqlite:///{results / 'mlflow.db'}", "tiny", results)
+    store = Store(f"sqlite:///{results / 'mlflow.db'}", "tiny", results)
     store.write(Entry(AGGREGATE, "tiny", {}, {"cells": 1.0}, {}, reports))
     store.write(Entry("pair=demo/seed=0", "lenience(0.4)", {"gamma": "8"}, {"be": 7.0}, {"method": "lenience"}))
 

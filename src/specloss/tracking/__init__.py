@@ -1,0 +1,120 @@
+"""MLflow: a run for the experiment, which carries its report, tables and figures; below it one for each method, below
+that one for each setting, below that one for each cell.
+
+One rule writes them, after the summaries and never beside it, so the first use may migrate the store without a race;
+processes that write from the same results folder wait for one another. Everything is read
+from files; writing again brings the store up to date and never adds a run twice:
+
+- a run is known by its tag `specloss.cell`: the cell's id, or that of a setting or a method, or `aggregate`. It is made
+  with that tag in one call, so a run that was cut short is found, and finished, by the next try;
+- the tag `specloss.fingerprint`, written last, is the hash of all that a run says. A finished run with the right
+  fingerprint is left alone;
+- what MLflow cannot change in place (a parameter's value, a metric that is no more) makes a new run; the old one is
+  deleted the MLflow way, which `mlflow gc` or the UI can undo.
+
+The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_URI, else `<results>/mlflow.db`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from specloss.cells import Cell
+from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
+from specloss.tracking.store import Store
+
+LOCK = "tracking.lock"
+# Nothing leaves this machine but to the given store, and a server that does not answer is told in seconds, not minutes.
+_ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
+
+
+class TrackingError(RuntimeError):
+    """MLflow's store failed; the message is one line fit for a user."""
+
+
+def track(experiment_json: Path, results: Path, reports: Path) -> int:
+    """Bring MLflow up to date with an experiment's files; returns how many runs had to be written.
+
+    `experiment_json` is the plan that the workflow wrote: `config` and `cells`. Metrics are the numeric columns of
+    `<results>/<name>/summary.parquet`; the files below `reports`, the experiment's tables, figures and report, become
+    the artifacts of the aggregate run. Cells without results get no run. TrackingError if the store cannot be reached
+    or written.
+    """
+    plan = json.loads(experiment_json.read_text(encoding="utf-8"))
+    name = plan["config"]["name"]
+    cells = [Cell.from_dict(values) for values in plan["cells"]]
+    metrics = read_metrics(results / name / "summary.parquet")
+    measured = [cell for cell in cells if metrics.get(key(cell))]
+    for variable, value in _ENVIRONMENT.items():
+        os.environ.setdefault(variable, value)
+    uri = tracking_uri(plan["config"], results)
+    with _one_at_a_time(results / LOCK), _one_line_errors(uri, results / name):
+        store = Store(uri, name, results)
+        aggregate = aggregate_entry(name, plan["config"], measured, reports)
+        ids = {aggregate.cell: store.find_or_create(aggregate)}
+        done, groups = 0, group_entries(plan, metrics)
+        for group, parent, group_cells in groups:
+            entry = replace(group, tags={**group.tags, PARENT: ids[parent]})
+            ids[entry.cell] = store.find_or_create(entry)
+            for cell in group_cells:
+                store.write(cell_entry(cell, metrics[key(cell)], results, ids[entry.cell]))
+                done += 1
+                store.progress(done, len(measured))
+            store.write(entry)
+        store.write(aggregate)
+    total = len(measured) + len(groups) + 1
+    say = f"MLflow: {store.written} of {total} runs written to {_public(uri)}, the others were up to date"
+    if len(measured) < len(cells):
+        say += f"; {len(cells) - len(measured)} cells have no results yet"
+    print(say, file=sys.stderr)
+    return store.written
+
+
+def tracking_uri(config: dict[str, Any], results: Path) -> str:
+    """The store: the config's `mlflow.uri`, else MLFLOW_TRACKING_URI, else the SQLite file under the results folder."""
+    configured = (config.get("mlflow") or {}).get("uri")
+    return configured or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+
+
+@contextmanager
+def _one_at_a_time(lock: Path) -> Iterator[None]:
+    """Wait until no other process writes from this results folder."""
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _one_line_errors(uri: str, results: Path) -> Iterator[None]:
+    """Turn whatever the store raises into one line that says what is safe and what to do."""
+    from mlflow.exceptions import MlflowException
+    from requests import RequestException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
+        reason = " ".join(str(error).replace(uri, _public(uri)).split())
+        raise TrackingError(
+            f"MLflow store {_public(uri)} failed: {reason if len(reason) < 200 else reason[:197] + '...'} "
+            f"(the results in {results} are whole; run again once the store works, "
+            "or clear mlflow.uri and MLFLOW_TRACKING_URI to use a local file)"
+        ) from error
+
+
+def _public(uri: str) -> str:
+    """The address without a user's name and password."""
+    scheme, separator, rest = uri.partition("://")
+    return scheme + separator + rest.rpartition("@")[2]
