@@ -307,7 +307,7 @@ def test_pairs_take_turns_on_a_gpu_that_holds_one_of_them(tmp_path: Path) -> Non
             guest.run(one, address=address, actors="auto")
             assert guest.whole(one)
         said = guest.client(cell("greedy"), address=address, gpus_per_pair=2).communicate(timeout=60)[1]
-        assert "needs 2 GPUs, the Ray cluster has 1" in said
+        assert "pair stub needs 2 GPUs on one node" in said
     finally:
         end_session(session)
 
