@@ -15,7 +15,7 @@ if "name" not in config:  # none given by --configfile: the embedded default
     configfile: "config/demo.yaml"
 
 
-SOURCE = str(workflow.configfiles[-1]) if workflow.configfiles else "config"
+SOURCE = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "config"
 MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])

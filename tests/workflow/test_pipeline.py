@@ -156,6 +156,11 @@ def test_mlflow_has_a_run_for_each_cell_setting_and_the_experiment(project):
     assert {"accuracy", "be"} <= cell.data.metrics.keys() and "config_hash" in cell.data.tags
 
 
+def test_the_page_names_no_folder_of_this_machine(project):
+    page = (project.folder / "reports/grid/index.html").read_text()
+    assert "<dd>grid.yaml, hash" in page and str(project.folder) not in page.replace(str(DEMO), "")
+
+
 def test_a_second_run_does_nothing_and_says_so(project):
     before = project.finished()
     assert "Nothing to be done" in project.run()
