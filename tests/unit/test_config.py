@@ -256,8 +256,8 @@ def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path)
     )
     assert done.returncode != 0
     assert [line for line in done.stderr.splitlines() if line] == [
-        f"specloss: error: {path}: decoding.gamma: Input should be greater than or equal to 1, got 0"
-    ]
+        "specloss: error: bad.yaml: decoding.gamma: Input should be greater than or equal to 1, got 0"
+    ]  # a config is named as seen from where the run was started
     assert not (tmp_path / "results").exists()
 
 
