@@ -186,19 +186,19 @@ def screen_report(
 @app.command()
 def table(
     name: str,
-    experiments: Annotated[list[Path], typer.Argument(help="results/<name>/experiment.json; of table7 two of them")],
+    experiments: Annotated[list[Path], typer.Argument(help="results/<name>/experiment.json; two for a joined table")],
     out: Path,
     results: Path = Path("results"),
 ) -> None:
-    """Write one table as CSV, Markdown and LaTeX; table7 joins an experiment of chains and one of trees."""
-    from specloss.analysis.amplification import NAME, TableError, write_table7
-    from specloss.analysis.tables import write_table
+    """Write one table as CSV, Markdown and LaTeX; frameworks and table7 join one of chains and one of trees."""
+    from specloss.analysis.frameworks import TableError
+    from specloss.analysis.tables import JOINED, write_joined, write_table
 
-    if len(experiments) != (2 if name == NAME else 1):
-        wanted = "two experiments, one of chains and one of trees" if name == NAME else "one experiment"
+    if len(experiments) != (2 if name in JOINED else 1):
+        wanted = "two experiments, one of chains and one of trees" if name in JOINED else "one experiment"
         raise TableError(f"{name} is made of {wanted}, and then the folder to write to; got {len(experiments)}")
-    if name == NAME:
-        write_table7(experiments[0], experiments[1], results, out)
+    if name in JOINED:
+        write_joined(name, experiments[0], experiments[1], results, out)
     else:
         write_table(name, experiments[0], results, out)
 

@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from specloss.analysis import FIGURES, FIGURE_SUFFIXES, TABLE_SUFFIXES, tables_for
+from specloss.analysis import FIGURES, FIGURE_SUFFIXES, JOINED_TABLES, TABLE_SUFFIXES, tables_for
 from specloss.analysis.study import Study
 
 SUMMARY = rules.summarise.output
@@ -13,6 +13,7 @@ OTHER = PLAN.experiment.analysis.single_draft
 
 localrules:
     table,
+    joined_table,
     table_cell,
     figure,
     report,
@@ -34,20 +35,22 @@ rule table:
         "specloss table {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
 
-if OTHER:  # Table 7 joins this experiment, of trees, with that one, of chains
+if OTHER:  # tables that join this experiment, of trees, with that one, of chains
 
-    ruleorder: table7 > table
+    ruleorder: joined_table > table
 
-    rule table7:
+    rule joined_table:
         input:
             SUMMARY,
             PLAN.summary_of(OTHER),
         output:
-            [f"{REPORTS}/tables/table7.{suffix}" for suffix in TABLE_SUFFIXES],
+            [f"{REPORTS}/tables/{{name}}.{suffix}" for suffix in TABLE_SUFFIXES],
+        wildcard_constraints:
+            name="|".join(JOINED_TABLES),
         params:
             other=str(PLAN.results / OTHER / "experiment.json"),
         shell:
-            "specloss table table7 {params.other:q} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
+            "specloss table {wildcards.name} {params.other:q} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
 
 rule figure:
@@ -69,7 +72,9 @@ rule report:
     input:
         SUMMARY,
         expand(rules.table.output, name=tables_for(Study.from_dict(PLAN.content))),
-        rules.table7.output if OTHER and os.path.exists(PLAN.summary_of(OTHER)) else [],
+        expand(rules.joined_table.output, name=JOINED_TABLES)
+        if OTHER and os.path.exists(PLAN.summary_of(OTHER))
+        else [],
         expand(rules.figure.output, name=FIGURES),
     output:
         report(f"{REPORTS}/index.html", caption="../report/page.rst", category="Page"),

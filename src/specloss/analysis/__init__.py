@@ -33,6 +33,7 @@ TABLES = (
     "distortion",
     "time",
 )
+JOINED_TABLES = ("frameworks", "table7")  # of an experiment of chains and one of trees
 FIGURES = ("fig1_gap_by_level", "fig3_truncation", "fig6_collaborative", "acceptance_by_position", "time_split")
 TABLE_SUFFIXES = ("csv", "md", "tex")
 DRAWINGS = ("svg", "pdf", "png")

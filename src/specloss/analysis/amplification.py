@@ -7,7 +7,6 @@ Two experiments are joined: one of chains, one of trees. Where both have the sam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,17 +14,14 @@ from scipy.stats import norm
 
 from specloss import paper
 from specloss.analysis.evidence import Evidence
+from specloss.analysis.frameworks import Frameworks, TableError
 from specloss.analysis.statistics import MISSING, Draws, interval
 from specloss.analysis.study import Place, Setting
-from specloss.analysis.table import OVERALL, Table, effect_columns, effect_text, rounded
+from specloss.analysis.table import Table, effect_columns, effect_text, rounded
 from specloss.cells import format_param
 
 NAME = "table7"
 QUANTITIES = (("be", 2), ("accuracy", 1))
-
-
-class TableError(ValueError):
-    """The experiments cannot be joined; the message is one line fit for a user."""
 
 
 @dataclass(frozen=True)
@@ -73,61 +69,38 @@ def fieller(top: Draws, bottom: Draws, confidence: float) -> Ratio:
     return Ratio(float(estimate), float(low), float(high), bool(a > 0))
 
 
-def write_table7(first: Path, second: Path, results: Path, out: Path) -> list[Path]:
-    """Write `out/table7.csv`, `.md` and `.tex` from two experiments, in either order. TableError if they do not fit."""
-    from specloss.analysis.tables import write_texts
-
-    return write_texts(table7(Evidence.read(first, results), Evidence.read(second, results)), out)
-
-
 def table7(first: Evidence, second: Evidence) -> Table:
     """Each matched gap under both frameworks. TableError unless one is of chains, one of trees, with shared gates."""
-    trees = [evidence for evidence in (first, second) if evidence.study.tree]
-    chains = [evidence for evidence in (first, second) if not evidence.study.tree]
-    if not (trees and chains):
-        kind = "trees (EAGLE-3)" if trees else "chains (single draft)"
-        raise TableError(
-            f"{NAME} needs an experiment of chains and one of trees: {first.study.name} and {second.study.name} are "
-            f"both of {kind}"
-        )
-    single, eagle = chains[0], trees[0]
-    benchmarks = [name for name in single.study.benchmarks if name in eagle.study.benchmarks]
-    gates = {gate: _shared(single, eagle, gate) for gate in single.study.gates if gate in eagle.study.gates}
+    both = Frameworks.join(NAME, first, second)
+    single, eagle = both.single.study, both.eagle.study
+    gates = {gate: both.shared(gate) for gate in single.gates if gate in eagle.gates}
     gates = {gate: grid for gate, grid in gates.items() if grid}
-    if not benchmarks or not gates:
-        lacking = "benchmark" if not benchmarks else "gate at the same parameters"
-        raise TableError(f"{NAME}: {single.study.name} and {eagle.study.name} have no {lacking} in common")
+    if not gates:
+        raise TableError(f"{NAME}: {single.name} and {eagle.name} have no gate at the same parameters in common")
     rows, shown = [], []
-    pairs = [(one, other) for one in single.study.pairs for other in eagle.study.pairs]
-    for one, other in pairs:
-        groups = [(name, [name]) for name in benchmarks] + ([(OVERALL, benchmarks)] if len(benchmarks) > 1 else [])
+    for one, other in both.pairs:
         for gate, params in gates.items():
-            for benchmark, names in groups:
+            for benchmark, names in both.groups:
                 sides = [
                     _Side(
                         evidence,
                         [Place(pair, name) for name in names],
                         [evidence.study.setting(gate, p) for p in params],
                     )
-                    for evidence, pair in ((single, one), (eagle, other))
+                    for evidence, pair in ((both.single, one), (both.eagle, other))
                 ]
-                keys = {"pair": one, "eagle3_pair": other} if len(pairs) > 1 else {}
-                row, line = _row(*sides, single.study.analysis.confidence)
+                row, line = _row(*sides, single.analysis.confidence)
+                keys = both.keys(one, other)
                 keys |= {"method": gate, "against": sides[0].baselines[0].method, "benchmark": benchmark}
                 rows.append(keys | row)
                 shown.append(keys | line)
     return Table(
         NAME,
         "Table 7: matched gaps with a single draft and with EAGLE-3",
-        _reading(single, eagle, gates, benchmarks, rows),
+        _reading(both, gates, rows),
         rounded(rows),
         pd.DataFrame(shown),
     )
-
-
-def _shared(single: Evidence, eagle: Evidence, gate: str) -> list[float | None]:
-    other = {setting.param for setting in eagle.study.methods[gate]}
-    return [setting.param for setting in single.study.methods[gate] if setting.param in other]
 
 
 @dataclass(frozen=True)
@@ -202,29 +175,17 @@ def _printed_ratio(single: _Side, eagle: _Side) -> str:
     return f" (paper {theirs / ours:.1f})" if ours and theirs else ""
 
 
-def _reading(
-    single: Evidence, eagle: Evidence, gates: dict[str, list[float | None]], benchmarks: list[str], rows: list[dict]
-) -> str:
-    percent = f"{100 * single.study.analysis.confidence:g} %"
+def _reading(both: Frameworks, gates: dict[str, list[float | None]], rows: list[dict]) -> str:
+    percent = f"{100 * both.single.study.analysis.confidence:g} %"
     grids = "; ".join(f"{gate} at {', '.join(map(format_param, grid))}" for gate, grid in gates.items())
-    places = [(Place(single.study.pairs[0], name), Place(eagle.study.pairs[0], name)) for name in benchmarks]
-    same = [a.benchmark for a, b in places if single.bootstrap.problems[a] == eagle.bootstrap.problems[b]]
-    paired = (
-        "paired over the problems, which are the same"
-        if len(same) == len(places)
-        else (f"paired where the problems are the same ({', '.join(same) or 'nowhere'}), independent elsewhere")
-    )
-    left_out = sorted({*single.study.benchmarks, *eagle.study.benchmarks} - {*benchmarks})
     parts = [
-        f"Single draft: {single.study.name}; EAGLE-3: {eagle.study.name}. Each gate less its matched baseline, "
-        f"averaged over the parameters that both have ({grids}) and the seeds. BE by each framework's own convention: "
-        f"{single.study.define('be')} {eagle.study.define('be')} {percent} intervals are bootstraps over problems, "
-        f"{paired}. Amplification is the accuracy gap with EAGLE-3 over that with a single draft, with the {percent} "
+        f"{both.conventions} Each gate less its matched baseline, averaged over the parameters that both have "
+        f"({grids}) and the seeds. {percent} intervals are bootstraps over problems, {both.pairing}. Amplification is "
+        f"the accuracy gap with EAGLE-3 over that with a single draft, with the {percent} "
         "set of Fieller's theorem: 'unbounded' says that the single-draft gap cannot be told from zero, so that no "
-        "finite interval is honest; the difference of the two gaps before it always has one."
+        "finite interval is honest; the difference of the two gaps before it always has one.",
+        both.left_out,
     ]
-    if left_out:
-        parts.append(f"In one of the two experiments alone, so left out: {', '.join(left_out)}.")
     if any("_paper" in name for row in rows for name in row):
         parts.append("In brackets what the paper prints, and our number less the paper's.")
-    return " ".join(parts)
+    return " ".join(filter(None, parts))

@@ -112,7 +112,7 @@ class Evidence:
         return self.summary[self.summary["status"] != "whole"]
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)  # a table may join two
 def _read(experiment_json: Path, results: Path, changed: int) -> Evidence:
     study = Study.read(experiment_json)
     summary = read_summary(experiment_json, results)

@@ -10,8 +10,10 @@ import pandas as pd
 
 from specloss.analysis import tables_for
 from specloss.analysis.ablations import coupling, table1, table6
+from specloss.analysis.amplification import table7
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.findings import check, to_frame
+from specloss.analysis.frameworks import frameworks
 from specloss.analysis.grid_tables import table2, table4, verdicts
 from specloss.analysis.statistics import Interval, cells_of
 from specloss.analysis.study import EAGLE, Place, Setting, Study, level_text
@@ -40,6 +42,11 @@ def make_table(name: str, evidence: Evidence) -> Table:
 def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
     """Write `out/<name>.csv`, `.md` and `.tex`; returns their paths."""
     return write_texts(make_table(name, Evidence.read(experiment_json, results)), out)
+
+
+def write_joined(name: str, first: Path, second: Path, results: Path, out: Path) -> list[Path]:
+    """The same of a table of `JOINED`, from two `experiment.json`, in either order. TableError if they do not fit."""
+    return write_texts(JOINED[name](Evidence.read(first, results), Evidence.read(second, results)), out)
 
 
 def write_texts(table: Table, out: Path) -> list[Path]:
@@ -197,6 +204,7 @@ MAKERS: dict[str, Callable[[Evidence], Table]] = {
     "table6": table6,
     "coupling": coupling,
 }
+JOINED: dict[str, Callable[[Evidence, Evidence], Table]] = {"frameworks": frameworks, "table7": table7}
 
 
 PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle", "tokens_per_s")

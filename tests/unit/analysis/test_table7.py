@@ -10,11 +10,13 @@ import pytest
 import synthetic
 from synthetic import Effect, as_trees, write_experiment
 
-from specloss.analysis.amplification import Ratio, TableError, fieller, table7, write_table7
+from specloss.analysis.amplification import Ratio, fieller, table7
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.study import Study
+from specloss.analysis.frameworks import TableError, frameworks
+from specloss.analysis.study import Place, Study
 from specloss.analysis.summary import summarise
 from specloss.analysis.table import OVERALL
+from specloss.analysis.tables import write_joined
 
 GRIDS = {"standard_sd": [None], "min_p_sampling": [0.1, 0.5], "spec_cascade": [0.1, 0.5]}
 
@@ -38,6 +40,11 @@ def both(tmp_path_factory):
         chains = made(tmp_path_factory.mktemp("chains"), 10, False, patch)
         trees = made(tmp_path_factory.mktemp("trees"), 30, True, patch)
     return chains, trees
+
+
+@pytest.fixture(scope="module")
+def evidence(both):
+    return [Evidence.read(*files) for files in both]
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +97,18 @@ def test_a_missing_cell_of_either_is_missing_there_with_its_reason(tmp_path, mon
     assert "missing" not in shown.loc["level_4", "Δ accuracy, single draft"] + shown.loc["level_2"].str.cat()
 
 
+def test_a_setting_with_a_missing_cell_is_missing_beside_its_twin(tmp_path, monkeypatch):
+    chains, trees = made(tmp_path / "a", 10, False, monkeypatch), made(tmp_path / "b", 30, True, monkeypatch)
+    cell = next(c for c in Study.read(trees[0]).cells if c.method == "min_p_sampling" and c.benchmark == "level_4")
+    (cell.folder(trees[1]) / "graded.parquet").unlink()
+    summarise(*trees)
+    shown = frameworks(Evidence.read(*chains), Evidence.read(*trees)).shown
+    line = shown[(shown["method"] == "min_p_sampling") & (shown["benchmark"] == "level_4")].iloc[0]
+    assert line["accuracy, EAGLE-3"] == "missing: not graded (1/3 cells)"
+    assert line["accuracy, EAGLE-3 less single draft"] == "missing"
+    assert "missing" not in line["accuracy, single draft"]
+
+
 def test_the_papers_gaps_stand_beside_those_of_its_tasks(both):
     changed = []
     for path, results in both:
@@ -103,12 +122,27 @@ def test_the_papers_gaps_stand_beside_those_of_its_tasks(both):
     assert "(paper 0.8)" in table.shown.set_index("benchmark").loc["level_2", "amplification"]
 
 
-def test_two_of_a_kind_are_refused_in_one_line(both, tmp_path):
+@pytest.mark.parametrize("name", ["table7", "frameworks"])
+def test_two_of_a_kind_are_refused_in_one_line(both, tmp_path, name):
     (path, results), _ = both
     with pytest.raises(
-        TableError, match=r"^table7 needs an experiment of chains and one of trees: .* are both of chains"
+        TableError, match=rf"^{name} needs an experiment of chains and one of trees: .* are both of chains"
     ):
-        write_table7(path, path, results, tmp_path)
+        write_joined(name, path, path, results, tmp_path)
+
+
+def test_every_setting_on_trees_stands_beside_the_same_on_chains(evidence):
+    chains, trees = evidence
+    data = frameworks(trees, chains).data
+    assert len(data) == 5 * 4  # settings; levels and their mean
+    row = data[(data["method"] == "spec_cascade") & (data["param"] == "0.5") & (data["benchmark"] == "level_4")].iloc[0]
+    place = Place("made_up", "level_4")
+    for side, of, be in (("single_draft", chains, "be"), ("eagle3", trees, "be_eagle")):
+        setting = of.study.setting("spec_cascade", 0.5)
+        assert row[f"{side}_accuracy"] == pytest.approx(of.bootstrap.value("accuracy", place, setting)[0], rel=1e-5)
+        assert row[f"{side}_be"] == pytest.approx(of.bootstrap.value(be, place, setting)[0], rel=1e-5)
+    assert row["more_accuracy"] == pytest.approx(row["eagle3_accuracy"] - row["single_draft_accuracy"], abs=1e-3)
+    assert row["more_accuracy_low"] < row["more_accuracy"] < row["more_accuracy_high"]
 
 
 def test_fiellers_set_covers_the_ratio_in_95_of_100_experiments_also_near_a_zero_denominator():
