@@ -195,7 +195,8 @@ def _effect_row(contrast: Contrast, verdict: Verdict, against: str) -> dict:
         "p_not_worse_adjusted": verdict.p_not_worse,
         "p_faster_adjusted": verdict.p_faster,
         "verdict": verdict.name,
-        "could_have_found": verdict.found,
+        "could_have_found_loss": verdict.loss,
+        "could_have_found_gain": verdict.gain,
     }
 
 

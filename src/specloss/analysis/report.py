@@ -6,6 +6,8 @@ import html
 import io
 import json
 import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,19 +18,22 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from specloss import __version__ as VERSION
-from specloss.analysis import FIGURES, tables_for
+from specloss.analysis import FIGURES, JOINED_TABLES, tables_for
+from specloss.analysis.answer import answers, scope
 from specloss.analysis.completeness import WHOLE
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.figures import make_figure
 from specloss.analysis.findings import Finding, check
 from specloss.analysis.plot import Plot, draw
 from specloss.analysis.study import Study
-from specloss.analysis.table import BEST, SECOND, Table
-from specloss.analysis.tables import make_table
-from specloss.cells import META, Cell, config_hash
+from specloss.analysis.summary import SUMMARY
+from specloss.analysis.table import BEST, OVERALL, SECOND, Table
+from specloss.analysis.tables import JOINED, make_table
+from specloss.cells import META, Cell, config_hash, format_param
 from specloss.files import write_text
 
 FEW_PROBLEMS = 30
+FRONTIERS = ("fig3_truncation", "fig6_collaborative")
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,7 @@ def write_report(experiment_json: Path, results: Path, out: Path) -> Path:
 def render(evidence: Evidence, results: Path) -> str:
     """The page as HTML."""
     study = evidence.study
+    pictures = [_picture(name, evidence) for name in FIGURES]
     environment = Environment(
         loader=PackageLoader("specloss.analysis"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -77,8 +83,11 @@ def render(evidence: Evidence, results: Path) -> str:
         version=VERSION,
         findings=check(evidence),
         opening=opening(evidence, check(evidence)),
-        pictures=[_picture(name, evidence) for name in FIGURES],
-        tables=[make_table(name, evidence) for name in tables_for(study) if name != "findings"],
+        answers=answers(evidence),
+        scope=scope(evidence),
+        frontiers=[picture for picture in pictures if picture.name in FRONTIERS],
+        pictures=[picture for picture in pictures if picture.name not in FRONTIERS],
+        tables=[*_tables(evidence, results)],
         rows=rows,
         reasons=_reasons(rows),
         few=few_problems(evidence),
@@ -87,7 +96,36 @@ def render(evidence: Evidence, results: Path) -> str:
         config_hash=config_hash(study.config),
         command=f"snakemake --cores all {folder}/cells/<id>/graded.parquet",
         table_html=_table_html,
+        commands=lambda table: _commands(table, study),
     )
+
+
+def _tables(evidence: Evidence, results: Path) -> Iterator[Table]:
+    """Those of the experiment, and those that join it with its experiment of chains, if that has been run."""
+    study = evidence.study
+    yield from (make_table(name, evidence) for name in tables_for(study) if name != "findings")
+    other = study.analysis.single_draft
+    if other and (results / other / SUMMARY).exists():
+        chains = Evidence.read(results / other / "experiment.json", results)
+        yield from (JOINED[name](chains, evidence) for name in JOINED_TABLES)
+
+
+def _commands(table: Table, study: Study) -> list[str]:
+    """Of one of Tables 2 to 5 the command that prints each row, decoding what is missing."""
+    number = re.fullmatch(r"table([2-5])", table.name)
+    if not number:
+        return []
+    config = f".venv/bin/specloss cell {shlex.quote(study.source or 'CONFIG')} --table {number[1]}"
+    rows = table.data[table.data["benchmark"] != OVERALL]
+    lines = []
+    for row in rows.to_dict("records"):
+        pair = f" --pair {shlex.quote(row['pair'])}" if len(study.pairs) > 1 else ""
+        param = row.get("param")
+        param = "" if param is None or pd.isna(param) else f" --param {format_param(param)}"
+        lines.append(
+            f"{config}{pair} --benchmark {shlex.quote(row['benchmark'])} --method {shlex.quote(row['method'])}{param}"
+        )
+    return lines
 
 
 def opening(evidence: Evidence, findings: list[Finding]) -> str:

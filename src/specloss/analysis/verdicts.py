@@ -66,13 +66,25 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A name among those of `definitions`; p values are adjusted over the table. `found`: what would have been seen."""
+    """A name among those of `definitions`; p values are adjusted over the table.
+
+    Of what could not be decided the smallest effects that would have been seen: `loss` in points, `gain` in percent of
+    the baseline's speed; NaN where it was decided.
+    """
 
     name: str
     p_mcnemar: float = np.nan
     p_not_worse: float = np.nan
     p_faster: float = np.nan
-    found: str = ""
+    loss: float = np.nan
+    gain: float = np.nan
+
+    @property
+    def found(self) -> str:
+        """These effects in words; '' if there are none."""
+        parts = [] if np.isnan(self.loss) else [f"a loss of {self.loss:.1f} points"]
+        parts += [] if np.isnan(self.gain) else [f"a speed-up of {self.gain:.1f} %"]
+        return f"could have found {' and '.join(parts)}" if parts else ""
 
     @property
     def text(self) -> str:
@@ -167,9 +179,9 @@ def judge(contrasts: Sequence[Contrast], analysis: Analysis) -> list[Verdict]:
     found = {}
     for number, (contrast, name) in enumerate(zip(there, adjusted.names(analysis.confidence), strict=True)):
         decided = min(adjusted.not_worse[number], adjusted.worse[number]) <= level, adjusted.faster[number] <= level
-        could = _could_find(contrast, floors[number], decided, analysis) if name == UNCLEAR else ""
+        could = _could_find(contrast, floors[number], decided, analysis) if name == UNCLEAR else (np.nan, np.nan)
         found[id(contrast)] = Verdict(
-            str(name), float(p[number]), float(adjusted.not_worse[number]), float(adjusted.faster[number]), could
+            str(name), float(p[number]), float(adjusted.not_worse[number]), float(adjusted.faster[number]), *could
         )
     return [found.get(id(contrast), Verdict(MISSING)) for contrast in contrasts]
 
@@ -178,14 +190,13 @@ def _freedom(contrast: Contrast) -> int:
     return max(sum(contrast.problems) - len(contrast.problems), 1)
 
 
-def _could_find(contrast: Contrast, floor: float, decided: tuple[bool, bool], analysis: Analysis) -> str:
-    """The smallest effects that this size finds with the config's power, of what it could not decide."""
+def _could_find(
+    contrast: Contrast, floor: float, decided: tuple[bool, bool], analysis: Analysis
+) -> tuple[float, float]:
+    """The smallest loss (points) and gain in speed (%) that this size finds with the config's power; NaN if decided."""
     reach = smallest_effect(1.0, analysis)
-    accuracy_decided, speed_decided = decided
-    parts = [] if accuracy_decided else [f"a loss of {reach * max(contrast.accuracy.error, floor):.1f} points"]
-    if not speed_decided:
-        parts.append(f"a speed-up of {100 * np.expm1(reach * contrast.log_speed.error):.1f} %")
-    return f"could have found {' and '.join(parts)}" if parts else ""
+    loss, gain = reach * max(contrast.accuracy.error, floor), 100 * np.expm1(reach * contrast.log_speed.error)
+    return (np.nan if decided[0] else loss), (np.nan if decided[1] else float(gain))
 
 
 def smallest_effect(error: float, analysis: Analysis) -> float:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from html.parser import HTMLParser
 
 import pytest
 from synthetic import write_experiment
 
 from specloss.analysis import FIGURES, tables_for, write_report
+from specloss.analysis.answer import answers
+from specloss.analysis.evidence import Evidence
+from specloss.analysis.grid_tables import verdicts
 from specloss.analysis.study import Study
 from specloss.analysis.summary import summarise
+from specloss.analysis.table import OVERALL
+from specloss.analysis.table_cell import find_table_cell
+from specloss.analysis.tables import make_table
+from specloss.cells import format_param
 
 
 class Page(HTMLParser):
@@ -66,8 +75,58 @@ def test_all_figures_and_tables_are_there(experiment, text):
     assert text.count("<svg") == 2 * len(FIGURES)
 
 
-def test_findings_come_before_figures_and_tables(text):
-    assert text.index('id="findings"') < text.index('id="figures"') < text.index('id="tables"')
+def test_verdicts_come_first_then_the_frontier(text):
+    order = ["verdicts-first", "frontiers", "findings", "figures", "tables", "provenance"]
+    at = [text.index(f'<section id="{name}"') for name in order]
+    assert at == sorted(at)
+
+
+def test_the_answers_name_each_setting_once_with_the_numbers_of_the_table_of_verdicts(experiment):
+    evidence = Evidence.read(*experiment)
+    table = verdicts(evidence).data
+    against_lossless, against_matched = answers(evidence)
+    for answer, kind, rows in (
+        (against_lossless, "lossless", table),
+        (against_matched, "matched", table[table["method"].isin(evidence.study.gates)]),
+    ):
+        for group in answer.groups:
+            here = rows[rows[f"{kind}_verdict"] == group.verdict]
+            named = [(part.split()[0], params) for part in group.settings.split("; ") for params in [part.split()[1:]]]
+            assert [(method, p.strip(",")) for method, params in named for p in params] == [
+                (method, format_param(param)) for method, param in zip(here["method"], here["param"], strict=True)
+            ]
+            assert f"{here[f'{kind}_delta_accuracy'].min():+.1f}" in group.numbers
+        assert sum(len(rows[rows[f"{kind}_verdict"] == group.verdict]) for group in answer.groups) == len(rows)
+        good = (rows[f"{kind}_verdict"] == "faster and not worse").sum()
+        assert answer.sentence.startswith(f"{good or 'None'} of {len(rows)} settings ")
+
+
+def test_what_is_missing_is_no_verdict(tmp_path):
+    path, results = write_experiment(tmp_path, problems=5, seeds=(0,), grids={"standard_sd": [None], "cos": [0.4, 0.6]})
+    cell = next(cell for cell in Study.read(path).cells if cell.param == 0.4)
+    (cell.folder(results) / "graded.parquet").unlink()
+    summarise(path, results)
+    (answer,) = answers(Evidence.read(path, results))
+    assert {"missing": "cos 0.4"}.items() <= {group.verdict: group.settings for group in answer.groups}.items()
+
+
+@pytest.mark.parametrize("name", ["table2", "table4"])
+def test_the_command_of_a_row_names_that_cell(experiment, text, name):
+    study, number = Study.read(experiment[0]), int(name[-1])
+    section = text[text.index(f'<section id="{name}"') :]
+    commands = html.unescape(
+        section[section.index('<pre class="command">') + 21 : section.index("</pre>")]
+    ).splitlines()
+    rows = make_table(name, Evidence.read(*experiment)).data
+    rows = rows[rows["benchmark"] != OVERALL].to_dict("records")
+    for command, row in zip(commands, rows, strict=True):
+        words = shlex.split(command)
+        assert words[1:4] == ["cell", "synthetic.yaml", "--table"]
+        options = dict(zip(words[3::2], words[4::2], strict=True))
+        found = find_table_cell(study, **{key[2:]: value for key, value in (options | {"--table": number}).items()})
+        assert (found.table, found.benchmark, found.settings[0].method) == (number, row["benchmark"], row["method"])
+        if number == 4:
+            assert format_param(found.settings[0].param) == format_param(row["param"] if row["param"] >= 0 else None)
 
 
 def test_provenance_says_how_to_run_a_cell_again(text):
