@@ -37,10 +37,23 @@ def cell_status(cell: Cell, results: Path) -> str:
         return f"{rows[GRADED]} of {rows[GENERATIONS]} answers graded"
     if rows[GENERATIONS] == 0:
         return "no problems in it"
-    calls = pq.read_table(folder / GENERATIONS, columns=["target_calls"])["target_calls"].to_numpy().sum()
+    try:
+        calls = pq.read_table(folder / GENERATIONS, columns=["target_calls"])["target_calls"].to_numpy().sum()
+    except (pa.ArrowException, OSError):
+        return f"{GENERATIONS} cannot be read"
     if calls != rows[STEPS]:
         return f"{rows[STEPS]} of {calls} target calls in {STEPS}"
     return WHOLE
+
+
+def damage(cell: Cell, results: Path) -> str | None:
+    """Which of a whole cell's files is damaged inside, in one line. Reads them all: to ask when a scan has failed."""
+    for name in SCHEMAS:
+        try:
+            pq.read_table(cell.folder(results) / name)
+        except (pa.ArrowException, OSError):
+            return f"{name} cannot be read"
+    return None
 
 
 def _has_files(folder: Path) -> bool:

@@ -91,7 +91,7 @@ class Evidence:
         reasons = Counter(why for why in cells if why != WHOLE).most_common()
         if not reasons:
             return ""
-        more = f", and {len(reasons) - 1} other reasons" if len(reasons) > 1 else ""
+        more = f", {len(reasons)} reasons" if len(reasons) > 1 else ""
         count = sum(number for _, number in reasons)
         return f"missing: {textwrap.shorten(reasons[0][0], 50)} ({count}/{len(cells)} cells{more})"
 

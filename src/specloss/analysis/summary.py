@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specloss import __version__ as VERSION
-from specloss.analysis.completeness import WHOLE, cell_status
+from specloss.analysis.completeness import WHOLE, cell_status, damage
 from specloss.analysis.study import EAGLE, Study
 from specloss.cells import GRADED, STEPS, config_hash
 from specloss.files import replacing
@@ -75,7 +75,12 @@ def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
 def measure(study: Study, results: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The summary and the problems of a study's cells, which may be some of an experiment's, from what is on disk."""
     status = [cell_status(cell, results) for cell in study.cells]
-    problems = _problems(study, results, [number for number, why in enumerate(status) if why == WHOLE])
+    try:
+        problems = _problems(study, results, status)
+    except duckdb.Error:  # a file with a good footer and bad pages: that cell is missing, the others are not
+        cells = zip(study.cells, status, strict=True)
+        status = [(damage(cell, results) or WHOLE) if why == WHOLE else why for cell, why in cells]
+        problems = _problems(study, results, status)
     status = _drop_uneven(study, problems, status)
     whole = [number for number, why in enumerate(status) if why == WHOLE]
     problems = problems[problems["cell"].isin(whole)].reset_index(drop=True)
@@ -102,9 +107,10 @@ def _read(experiment_json: Path, results: Path, name: str) -> pd.DataFrame:
     return pq.read_table(path).to_pandas()
 
 
-def _problems(study: Study, results: Path, whole: Sequence[int]) -> pd.DataFrame:
+def _problems(study: Study, results: Path, status: Sequence[str]) -> pd.DataFrame:
     """A row per (cell number, problem). One scan of each kind of file over all whole cells."""
-    folders = {str(study.cells[number].folder(results)): number for number in whole}
+    cells = enumerate(zip(study.cells, status, strict=True))
+    folders = {str(cell.folder(results)): number for number, (cell, why) in cells if why == WHOLE}
     if folders:
         return _scan(folders, study)
     counts = ["cell", "index", "problem", "samples", "graded", "correct", "parsed", "blocks", *_step_sums(study)]

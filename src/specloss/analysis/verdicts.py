@@ -222,12 +222,15 @@ def definitions(analysis: Analysis) -> dict[str, str]:
 def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[str]) -> str:
     """How to read a table's verdicts: of those `named`, each definition once, and how often they may be wrong."""
     level = f"{100 * (1 - analysis.confidence) / 2:g} %"
+    over = f"the {comparisons} comparisons of this table"
+    if MISSING in named:
+        over = f"those of {over} whose cells are there"
     errs = {
-        "holm": f"adjusted with Holm over the {comparisons} comparisons of this table: the chance that it makes any "
+        "holm": f"adjusted with Holm over {over}: the chance that it makes any "
         f"false claim of one kind (not worse, worse, faster, slower) is at most {level}",
-        "bh": f"adjusted with Benjamini-Hochberg over the {comparisons} comparisons of this table: of its claims of "
+        "bh": f"adjusted with Benjamini-Hochberg over {over}: of its claims of "
         f"one kind (not worse, worse, faster, slower) at most {level} are expected to be false",
-        "none": f"not adjusted for the {comparisons} comparisons of this table: each claim errs in {level} of cases",
+        "none": f"not adjusted for {over}: each claim errs in {level} of cases",
     }[analysis.multiplicity]
     said = "; ".join(f"'{name}': {text}" for name, text in definitions(analysis).items() if name in named)
     return (

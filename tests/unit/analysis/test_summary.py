@@ -131,6 +131,13 @@ def test_an_experiment_without_any_cell_is_all_missing(tmp_path):
     assert summary["accuracy"].isna().all() and read_problems(path, results).empty
 
 
+def garble(path):
+    """Overwrite a Parquet file's pages and leave its footer, so that only reading its columns can find out."""
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    path.write_bytes(data[:4] + b"\xff" * (footer - 4) + data[footer:])
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -138,6 +145,9 @@ def test_an_experiment_without_any_cell_is_all_missing(tmp_path):
         (lambda folder: (folder / "cell.json").unlink(), "decoded in part"),
         (lambda folder: (folder / "graded.parquet").write_bytes(b"PAR1 half"), "graded.parquet cannot be read"),
         (lambda folder: (folder / "cell.json").write_text("{"), "cell.json cannot be read"),
+        (lambda folder: garble(folder / "graded.parquet"), "graded.parquet cannot be read"),
+        (lambda folder: garble(folder / "steps.parquet"), "steps.parquet cannot be read"),
+        (lambda folder: garble(folder / "generations.parquet"), "generations.parquet cannot be read"),
     ],
 )
 def test_a_spoilt_cell_is_missing_with_its_reason(tmp_path, spoil, reason):
