@@ -217,9 +217,9 @@ def plan_size(
     from specloss.analysis.planner import plan_sizes, plan_text, with_options
     from specloss.analysis.summary import SUMMARY
     from specloss.config import ConfigError
-    from specloss.screen.places import read_plan
+    from specloss.plan import plan_of
 
-    plan = read_plan(experiment)
+    plan = plan_of(experiment)
     if not (plan.folder / SUMMARY).exists():
         raise ConfigError(f"{plan.folder / SUMMARY} is missing: run the pilot first, `specloss run {plan.source}`")
     evidence = with_options(Evidence.read(plan.file, plan.results), margin, power)

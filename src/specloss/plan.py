@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import ConfigDict, create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
@@ -220,6 +221,19 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     return plan
+
+
+def plan_of(path: Path, check: bool = True) -> Plan:
+    """The plan of a config (YAML) or of an `experiment.json`, by `make_plan`. ConfigError, in one line."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        values = json.loads(text)["config"] if path.suffix == ".json" else yaml.safe_load(text)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such experiment or config") from None
+    except (ValueError, KeyError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{path}: neither a config nor an experiment.json ({why})") from None
+    return make_plan(values, str(path), check)
 
 
 def read_experiment(path: Path) -> Experiment:

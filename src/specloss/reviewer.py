@@ -51,9 +51,9 @@ def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | Non
     from specloss.analysis.cell_value import cell_text, measure_cell, missing_runs, same_tokens
     from specloss.analysis.study import Study
     from specloss.analysis.table_cell import find_table_cell
-    from specloss.screen.places import read_plan
+    from specloss.plan import plan_of
 
-    plan = read_plan(request.config)
+    plan = plan_of(request.config, check=False)  # a wrong name is told where models and data are out of reach as well
     try:
         cell = find_table_cell(
             Study.from_dict(plan.content),
@@ -66,6 +66,7 @@ def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | Non
         )
     except ConfigError as error:
         raise ConfigError(f"{request.config}: {error}") from None
+    plan_of(request.config)
     runs = list({run.id: run for run in cell.cells + (cell.baseline_cells if request.baseline else [])}.values())
     results, overrides = plan.results, []
     if request.rerun:

@@ -321,7 +321,6 @@ def test_errors_are_one_line_and_name_what_is_missing(plan, tmp_path):
     assert "no such trace" in message(write_screen, plan, [("demo", "chain_l2")], tmp_path)
     assert "no benchmark 'chain_l9'; it has chain_l2" in message(chosen_places, plan, None, ["chain_l9"])
     assert "no pair 'big'" in message(chosen_places, plan, "big", [])
-    assert "no such experiment" in message(read_plan, tmp_path / "none.json")
     assert "got '0'" in message(parse_top_k, "0") and "got 'most'" in message(parse_top_k, "most")
     assert "run `specloss screen` first" in message(read_screen, tmp_path / "nowhere")
     foreign = tmp_path / "foreign.parquet"

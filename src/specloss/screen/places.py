@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
-
 from specloss.cells import Cell, config_hash
-from specloss.plan import Plan, make_plan
+from specloss.plan import Plan, plan_of
 from specloss.screen import TRACE, ScreenError
 
 POLICY = "standard_sd"  # the rule that is run while recording; every experiment has it
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a config (YAML) or of an `experiment.json`. ConfigError or ScreenError, in one line.
+    """The plan of a config (YAML) or of an `experiment.json`. ConfigError, in one line.
 
-    ScreenError also if the experiment drafts trees: what is recorded are p and q along chains.
+    ScreenError if the experiment drafts trees: what is recorded are p and q along chains.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = json.loads(text)["config"] if path.suffix == ".json" else yaml.safe_load(text)
-    except FileNotFoundError:
-        raise ScreenError(f"{path}: no such experiment or config") from None
-    except (ValueError, KeyError, yaml.YAMLError) as error:
-        raise ScreenError(f"{path}: neither a config nor an experiment.json ({' '.join(str(error).split())})") from None
-    plan = make_plan(values, str(path))
+    plan = plan_of(path)
     if plan.experiment.decoding.tree is not None:
         raise ScreenError(f"{path}: its pairs draft trees, and only a decode of chains can be recorded and screened")
     return plan
