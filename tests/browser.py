@@ -30,6 +30,7 @@ class Watched:
     page: Page
     requests: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)  # addresses that answered with an error
 
 
 @contextmanager
@@ -41,6 +42,7 @@ def opened(url: str, width: int = 1280, height: int = 900) -> Iterator[Watched]:
         try:
             watched = Watched(browser.new_page(viewport={"width": width, "height": height}))
             watched.page.on("request", lambda request: watched.requests.append(request.url))
+            watched.page.on("response", lambda reply: watched.refused.append(reply.url) if reply.status > 399 else None)
             watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))
             watched.page.on(
                 "console", lambda said: watched.errors.append(said.text) if said.type in ("error", "warning") else None

@@ -74,10 +74,10 @@ class Project:
             )
         return Run(process, log)
 
-    def run(self, *arguments: str, fails: bool = False, slurm: bool = True) -> str:
+    def run(self, *arguments: str, fails: bool = False, slurm: bool = True, seconds: float = 900) -> str:
         """Run to the end; what was said."""
         run = self.start(*arguments, slurm=slurm)
-        said = run.end()
+        said = run.end(seconds)
         assert (run.process.returncode != 0) == fails, said
         return said
 

@@ -14,10 +14,12 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import mlflow_pages
 import psutil
 import pytest
+from browser import WIDTHS
 
-from specloss.tracking.entries import AGGREGATE, Entry
+from specloss.tracking.entries import AGGREGATE, PARENT, Entry
 from specloss.tracking.store import CELL, Store
 
 pytestmark = pytest.mark.timeout(180)
@@ -41,8 +43,10 @@ def served(tmp_path: Path) -> Iterator[str]:
     reports.mkdir()
     (reports / "index.html").write_text("<html>the report</html>")
     store = Store(f"sqlite:///{results / 'mlflow.db'}", "tiny", results)
-    store.write(Entry(AGGREGATE, "tiny", {}, {"cells": 1.0}, {}, reports))
-    store.write(Entry("pair=demo/seed=0", "lenience(0.4)", {"gamma": "8"}, {"be": 7.0}, {"method": "lenience"}))
+    experiment = Entry(AGGREGATE, "tiny", {}, {"cells": 1.0}, {}, reports)
+    store.write(experiment)
+    tags = {"method": "lenience", "table": "table 4, table 2", PARENT: store.find_or_create(experiment)}
+    store.write(Entry("pair=demo/seed=0", "lenience(0.4)", {"gamma": "8"}, {"be": 7.0}, tags))
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -113,6 +117,22 @@ def test_make_ui_serves_the_runs_on_loopback_alone_and_ends_on_ctrl_c(served: st
     port = int(served.rpartition(":")[2])
     listening = {c.laddr.ip for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port}
     assert listening == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_pages_of_an_experiment_open_without_a_complaint_and_ask_nobody_else(served: str, width: int):
+    pages = (
+        mlflow_pages.runs_page(served, "tiny", mlflow_pages.METHODS, width),
+        mlflow_pages.artifacts_page(served, "tiny", width),
+        mlflow_pages.compare_page(served, "tiny", ("tiny", "lenience(0.4)"), width),
+    )
+    for page, shown in zip(pages, ("lenience(0.4)", "index.html", "lenience(0.4)"), strict=True):
+        with page as watched:
+            watched.page.get_by_text(shown).first.wait_for(state="attached")
+            watched.page.wait_for_timeout(3000)  # what it asks for late
+            assert mlflow_pages.complaints(watched) == []
+            assert [url for url in watched.requests if not url.startswith((served, "data:", "blob:"))] == []
 
 
 def test_make_ui_without_runs_says_what_to_do(tmp_path: Path):

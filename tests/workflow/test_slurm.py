@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from cluster_project import Project, make_project
-from places import ROOT
+import yaml
+from cluster_project import PROFILE, SUMMARY, Project, make_project
+from places import DEMO, ROOT
 
 from specloss.cluster.head import OWNER
 
@@ -44,6 +47,34 @@ def test_a_grid_on_slurm_has_the_tokens_of_a_local_run_and_a_pair_loads_once_per
     assert project.tokens() == local
     assert list(project.table()["status"]) == ["whole"] * 6
     project.assert_nothing_is_left()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_the_whole_demo_has_the_tables_and_tokens_of_a_local_run(slurm, tmp_path):
+    demo = yaml.safe_load((ROOT / "config/demo.yaml").read_text())
+    for role in ("target", "draft"):
+        demo["pairs"]["demo"][role] = str(DEMO / role)
+    tables = ("table2", "table4", "gaps", "distortion", "verdicts", "findings")
+    targets = [SUMMARY, *(f"reports/grid/tables/{name}.csv" for name in tables)]
+    found = {}
+    for where in ("slurm", "local"):
+        with tempfile.TemporaryDirectory(dir="/tmp", prefix="sl") as temporary:
+            project = make_project(tmp_path / where, Path(temporary), **demo | {"name": "grid"})
+            profile = project.folder / PROFILE
+            profile.write_text(profile.read_text().replace("cells_per_job: 3", "cells_per_job: 60"))
+            project.run(*targets, slurm=where == "slurm", seconds=3000)
+            project.assert_nothing_is_left()
+            found[where] = project
+    jobs, cells = slurm.jobs(found["slurm"].folder), len(found["slurm"].plan.cells)
+    assert len(jobs) == math.ceil(cells / 60) and {job.state for job in jobs} == {"COMPLETED"}
+    assert [log.read_text().count("loaded pair demo") for log in found["slurm"].logs()] == [1] * len(jobs)
+    assert found["slurm"].tokens() == found["local"].tokens()
+    assert len(found["slurm"].tokens()) == cells * 100
+    for name in tables:
+        one, other = (pd.read_csv(p.folder / f"reports/grid/tables/{name}.csv") for p in found.values())
+        timed = [column for column in one if column.startswith("ds")]
+        pd.testing.assert_frame_equal(one.drop(columns=timed), other.drop(columns=timed))
 
 
 def test_only_what_holds_models_is_submitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

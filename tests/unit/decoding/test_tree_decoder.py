@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from places import DEMO
 
-from specloss import decode
+from specloss import decode, load_pair
 from specloss.decoding.api import decode_prompts
 from specloss.decoding.loop import Prompt
 from specloss.decoding.shape import TreeShape
@@ -37,6 +38,17 @@ def test_standard_sd_at_temperature_zero_is_the_targets_greedy_output(tree_pair,
         assert len(output) == 8 or (stop == "eos" and output[-1] in tree_pair.eos_ids)
         assert is_greedy(tree_pair, tree_pair.tokenizer(prompt).input_ids, output)
     assert decoded.steps["accepted"].to_numpy().max() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_whole_greedy_answers_under_the_shipped_head_are_the_targets(prompts, batch_size):
+    pair = load_pair(DEMO / "target", DEMO / "eagle3", kind="eagle3", dtype="float32", device="cpu")
+    shape = {"total_token": 24, "depth": 5, "top_k": 4}
+    decoded = decode(pair, prompts, temperature=0, tree=shape, max_new_tokens=160, batch_size=batch_size)
+    assert {stop: decoded.stops.count(stop) for stop in set(decoded.stops)}["eos"] > 150
+    for prompt, output in zip(prompts, decoded.token_ids, strict=True):
+        assert is_greedy(pair, pair.tokenizer(prompt).input_ids, output)
 
 
 @pytest.mark.parametrize("method, param", [("standard_sd", None), ("spec_cascade", 0.1), ("cos", 0.6)])
