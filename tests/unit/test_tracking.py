@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
 import json
 import socket
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pandas as pd
@@ -341,6 +344,66 @@ def test_an_unreachable_server_is_one_line_and_quick(study: Study):
     assert f"http://127.0.0.1:{port}" in message
     assert "secret" not in message
     assert "results" in message
+
+
+def test_a_server_that_accepts_and_never_answers_is_one_line(study: Study, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")  # 30 s, three times, where nobody sets it
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    with socket.create_server(("127.0.0.1", 0)) as hung:
+        study.config["mlflow"] = {"uri": f"http://127.0.0.1:{hung.getsockname()[1]}"}
+        with pytest.raises(TrackingError, match="timed out") as error:
+            study.track()
+    assert "\n" not in str(error.value) and "whole" in str(error.value)
+
+
+def test_a_proxy_gets_name_and_password_and_its_refusal_is_one_line_without_them(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+):
+    asked = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.headers["Authorization"])
+            self.send_error(401)
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "someone")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "secret")
+    with HTTPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, daemon=True).start()
+        study.config["mlflow"] = {"uri": f"http://127.0.0.1:{proxy.server_port}"}
+        with pytest.raises(TrackingError, match="401") as error:
+            study.track()
+        proxy.shutdown()
+    assert set(asked) == {"Basic " + base64.b64encode(b"someone:secret").decode()}
+    assert "\n" not in str(error.value) and "secret" not in str(error.value)
+
+
+def test_an_upload_that_fails_halfway_is_one_line_and_the_next_try_completes_it(
+    study: Study, monkeypatch: pytest.MonkeyPatch
+):
+    from mlflow import MlflowClient
+
+    real = MlflowClient.log_artifact
+
+    def full(self, run_id: str, path: str, folder: str | None = None):
+        if path.endswith("table4.csv"):
+            raise OSError(28, "No space left on device")
+        real(self, run_id, path, folder)
+
+    with monkeypatch.context() as patch, pytest.raises(TrackingError, match="No space left"):
+        patch.setattr(MlflowClient, "log_artifact", full)
+        study.track()
+    report = study.runs()[AGGREGATE]
+    assert report.info.status == "RUNNING" and FINGERPRINT not in report.data.tags
+    assert study.track() == 1
+    report = study.runs()[AGGREGATE]
+    assert report.info.status == "FINISHED" and len(study.runs()) == ALL
+    assert [file.path for file in study.client().list_artifacts(report.info.run_id, "tables")] == ["tables/table4.csv"]
 
 
 def test_the_config_names_the_store_before_the_environment(study: Study, monkeypatch: pytest.MonkeyPatch):

@@ -107,8 +107,10 @@ def _one_line_errors(uri: str, results: Path) -> Iterator[None]:
         yield
     except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
         reason = " ".join(str(error).replace(uri, _public(uri)).split())
+        if len(reason) > 240:
+            reason = f"{reason[:90]} ... {reason[-145:]}"  # the cause of a chain of errors stands at its end
         raise TrackingError(
-            f"MLflow store {_public(uri)} failed: {reason if len(reason) < 200 else reason[:197] + '...'} "
+            f"MLflow store {_public(uri)} failed: {reason} "
             f"(the results in {results} are whole; run again once the store works, "
             "or clear mlflow.uri and MLFLOW_TRACKING_URI to use a local file)"
         ) from error
