@@ -25,6 +25,7 @@ Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -181,17 +182,23 @@ def _if_traced(column: str, term: str) -> str:
 
 
 def _drop_uneven(study: Study, problems: pd.DataFrame, status: list[str]) -> list[str]:
-    """Mark cells that have fewer problems than others of their pair and benchmark: their averages would mislead."""
-    counts = problems.groupby("cell")["index"].nunique()
-    most: dict[tuple[str, str], int] = {}
-    for number, count in counts.items():
+    """Mark cells whose problems are not those of the others of their pair and benchmark: no comparison is paired then.
+
+    Right is the largest set, of equally large ones the most frequent, of equally frequent ones the first.
+    """
+    sets = {number: frozenset(cell) for number, cell in problems.groupby("cell")["index"]}
+    by_place: dict[tuple[str, str], Counter[frozenset]] = {}
+    for number, found in sets.items():
         place = (study.cells[number].pair, study.cells[number].benchmark)
-        most[place] = max(most.get(place, 0), count)
+        by_place.setdefault(place, Counter())[found] += 1
     status = list(status)
-    for number, count in counts.items():
-        expected = most[study.cells[number].pair, study.cells[number].benchmark]
-        if count < expected:
-            status[number] = f"only {count} of {expected} problems"
+    for number, found in sets.items():
+        seen = by_place[study.cells[number].pair, study.cells[number].benchmark]
+        expected = max(seen, key=lambda problems: (len(problems), seen[problems]))
+        if len(found) < len(expected):
+            status[number] = f"only {len(found)} of {len(expected)} problems"
+        elif found != expected:
+            status[number] = f"{len(found - expected)} of its {len(found)} problems are not those of the other cells"
     return status
 
 

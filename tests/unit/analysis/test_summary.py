@@ -182,6 +182,17 @@ def test_a_cell_with_fewer_problems_than_its_peers_is_missing(tmp_path):
     assert summarise(path, results)["status"][0] == "only 1 of 3 problems"
 
 
+def test_a_cell_with_as_many_but_other_problems_than_its_peers_is_missing(tmp_path):
+    path, results = write_experiment(tmp_path, problems=2, seeds=(0, 1, 2), grids={"standard_sd": [None]})
+    rows = [
+        [make(i) for i in (0, 7)] for make in (lambda i: step_row(i, 0, 0, 4, 1, 0.5), lambda i: graded_row(i, True))
+    ]
+    save_cell(Study.read(path).cells[0], results, rows[0], [generation_row(i, 1, "length") for i in (0, 7)], rows[1])
+    status = list(summarise(path, results)["status"])
+    assert status[0] == "1 of its 2 problems are not those of the other cells"
+    assert set(status[1:]) == {"whole"}
+
+
 def test_files_read_back_as_they_were_returned_and_say_what_made_them(tmp_path):
     import pyarrow.parquet as pq
 
