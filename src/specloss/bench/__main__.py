@@ -7,6 +7,7 @@ printed with the smallest and the largest. A shorter round before the first warm
     python -m specloss.bench                  chains (minutes)
     python -m specloss.bench --trees          trees against chains and the target alone (minutes)
     python -m specloss.bench --workflow       seconds that Snakemake and Ray add to each cell (minutes)
+    python -m specloss.bench --dry-run 5000 50000        snakemake -n on grids of so many cells (minutes)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 import specloss
 from specloss.bench.chains import measure_decoding, report_decoding
 from specloss.bench.contenders import TEMPERATURE
+from specloss.bench.dry_run import measure_dry_runs, report_dry_runs
 from specloss.bench.trees import measure_trees, report_trees
 from specloss.bench.workflow import DEMO, measure_workflow, report_workflow
 from specloss.benchmarks import get_benchmark
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="specloss.bench", description=__doc__.partition("\n")[0])
     parser.add_argument("--trees", action="store_true", help="measure trees, drafted by --head")
     parser.add_argument("--workflow", action="store_true", help="measure the workflow instead of decoding")
+    parser.add_argument("--dry-run", type=int, nargs="+", metavar="CELLS", help="measure snakemake -n instead")
     parser.add_argument("--target", default=str(DEMO / "target"), help="the target model")
     parser.add_argument("--draft", default=str(DEMO / "draft"), help="the draft model")
     parser.add_argument("--head", default=str(DEMO / "eagle3"), help="the EAGLE-3 head for --trees")
@@ -54,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--threads", type=int, default=1, help="torch threads; the demo's models are too small for more"
     )
     options = parser.parse_args(arguments)
+    if options.dry_run:
+        print("\n".join([*_machine(), "", *report_dry_runs(measure_dry_runs(options.dry_run))]))
+        return
     if options.workflow:
         runs = measure_workflow()
         print("\n".join([*_machine(), "", *report_workflow(runs)]))
