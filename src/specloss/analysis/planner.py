@@ -19,6 +19,7 @@ from scipy.optimize import brentq
 from statsmodels.stats.power import TTestPower
 
 from specloss.analysis.evidence import Evidence
+from specloss.analysis.statistics import METRICS, Bootstrap
 from specloss.analysis.study import Place, Setting
 from specloss.config import Analysis, validated
 
@@ -27,15 +28,23 @@ FEWEST, MOST = 5, 10_000_000  # problems
 
 @dataclass(frozen=True)
 class Noise:
-    """Variances for each problem: of the accuracy difference (points^2) between and within, of the log speed ratio."""
+    """Variances of a problem's part in a mean: from problem to problem, and of one problem from seed to seed.
+
+    Of the accuracy difference in points^2, of the logarithm of the speed ratio without unit.
+    """
 
     between: float
     within: float
-    log_speed: float
+    speed_between: float
+    speed_within: float
 
     def accuracy(self, seeds: int) -> float:
         """Variance of a problem's mean difference over so many seeds."""
         return self.between + self.within / seeds
+
+    def log_speed(self, seeds: int) -> float:
+        """The same of its part in the log speed ratio."""
+        return self.speed_between + self.speed_within / seeds
 
 
 @dataclass(frozen=True)
@@ -63,12 +72,16 @@ class Size:
         return np.inf if self.problems is None else self.problems * self.seeds
 
 
-def noise_of(differences: NDArray[np.float64], log_speed: float) -> Noise:
-    """From accuracy differences in points `[problems, seeds]` (one-way analysis of variance, problems at random)."""
-    seeds = differences.shape[1]
-    means = differences.mean(axis=1)
-    within = float(differences.var(axis=1, ddof=1).mean()) if seeds > 1 else 0.0
-    return Noise(max(float(means.var(ddof=1)) - within / seeds, 0.0), within, log_speed)
+def noise_of(differences: NDArray[np.float64], log_speed: NDArray[np.float64]) -> Noise:
+    """From accuracy differences in points and parts in the log speed ratio, `[problems, seeds]` each."""
+    return Noise(*_components(differences), *_components(log_speed))
+
+
+def _components(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Variance between and within problems (one-way analysis of variance, problems at random)."""
+    seeds = values.shape[1]
+    within = float(values.var(axis=1, ddof=1).mean()) if seeds > 1 else 0.0
+    return max(float(values.mean(axis=1).var(ddof=1)) - within / seeds, 0.0), within
 
 
 def power(aim: Aim, noise: Noise, seeds: int, problems: float, analysis: Analysis, benchmarks: int = 1) -> float:
@@ -80,7 +93,7 @@ def power(aim: Aim, noise: Noise, seeds: int, problems: float, analysis: Analysi
     spread = np.sqrt(max(noise.accuracy(seeds), rarest))
     found = _test_power((aim.difference + analysis.margin) / spread, problems, alpha)
     if aim.ratio > 1:
-        found *= _test_power(np.log(aim.ratio) / np.sqrt(max(noise.log_speed, 1e-12)), problems, alpha)
+        found *= _test_power(np.log(aim.ratio) / np.sqrt(max(noise.log_speed(seeds), 1e-12)), problems, alpha)
     return found
 
 
@@ -131,6 +144,9 @@ def plan_sizes(
             if contrast.why or contrast.accuracy.missing:
                 rows.append(row | {"aim": contrast.why or "not graded"})
                 continue
+            if min(contrast.problems) < 2:
+                rows.append(row | {"aim": "the pilot has one problem, which does not say how much problems differ"})
+                continue
             noise = _noise(evidence, places, setting, other)
             aim = Aim(difference, contrast.speed.estimate, len(compared))
             sizes = [size(aim, noise, seeds, study.analysis, len(places)) for seeds in range(1, most_seeds + 1)]
@@ -153,13 +169,19 @@ def plan_sizes(
 def _noise(evidence: Evidence, places: Sequence[Place], setting: Setting, other: Setting) -> Noise:
     """Of the mean over the benchmarks, for each problem of every benchmark."""
     boot, speed = evidence.bootstrap, evidence.study.metric(evidence.study.analysis.speed, places[0].pair)
+    means = [boot.mean(speed, places, [s])[0] for s in (setting, other)]
     parts = []
     for place in places:
         share = [100 * boot.sums("correct", place, s) / boot.sums("graded", place, s) for s in (setting, other)]
-        with np.errstate(divide="ignore"):
-            log_ratio = np.log(boot.value(speed, place, setting) / boot.value(speed, place, other))
-        parts.append(noise_of(share[0] - share[1], float(np.var(log_ratio[1:], ddof=1)) * len(boot.problems[place])))
+        moves = [_moves(boot, speed, place, s) / mean for s, mean in zip((setting, other), means, strict=True)]
+        parts.append(noise_of(share[0] - share[1], moves[0] - moves[1]))
     return Noise(*(sum(getattr(p, name) for p in parts) / len(parts) ** 2 for name in Noise.__dataclass_fields__))
+
+
+def _moves(boot: Bootstrap, metric: str, place: Place, setting: Setting) -> NDArray[np.float64]:
+    """`[problems, seeds]`: how each answer moves the metric, a ratio of sums, to first order; their mean is zero."""
+    top, bottom = (boot.sums(column, place, setting) for column in METRICS[metric][:2])
+    return (top - bottom * top.sum(axis=0) / bottom.sum(axis=0)) / bottom.mean(axis=0)
 
 
 def _seconds(evidence: Evidence, places: Sequence[Place], settings: Sequence[Setting]) -> float:
