@@ -13,7 +13,6 @@ OTHER = PLAN.experiment.analysis.single_draft
 
 localrules:
     table,
-    joined_table,
     table_cell,
     figure,
     report,
@@ -47,6 +46,7 @@ if OTHER:  # tables that join this experiment, of trees, with that one, of chain
             [f"{REPORTS}/tables/{{name}}.{suffix}" for suffix in TABLE_SUFFIXES],
         wildcard_constraints:
             name="|".join(JOINED_TABLES),
+        localrule: True
         params:
             other=str(PLAN.results / OTHER / "experiment.json"),
         shell:
