@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from specloss.analysis.evidence import Evidence
@@ -36,7 +38,7 @@ def table1(evidence: Evidence) -> Table:
                 for benchmark, places in _groups(evidence, pair):
                     values = _values(evidence, pair, places, [setting])
                     key = {"pair": pair, "method": method, "param": setting.param, "l": l, "benchmark": benchmark}
-                    rows.append(key | _columns(values))
+                    rows.append(key | _columns(values) | _missing(evidence, values, places, [setting]))
                     prefix = "" if places == evidence.places(pair) else f"{benchmark} "
                     absent = {name: evidence.why_absent(name, places, [setting]) for name, _ in NUMBERS}
                     line |= _table1_cells(values, prefix, absent)
@@ -92,7 +94,7 @@ def table6(evidence: Evidence) -> Table:
                     metric = study.metric(name, pair)
                     changes[name] = _difference(evidence, metric, places, grid, reference) if reference else None
                     row |= effect_columns(f"delta_{name}", changes[name])
-                rows.append(row)
+                rows.append(row | _missing(evidence, values, places, [*grid, *reference]))
                 if places == evidence.places(pair):
                     absent = {name: evidence.why_absent(name, places, [*grid, *reference]) for name, _ in NUMBERS}
                     line |= {HEADS[n]: number(values[n].estimate, digits, absent[n]) for n, digits in NUMBERS}
@@ -168,8 +170,8 @@ def coupling(evidence: Evidence) -> Table:
 
 def _coupling_row(
     evidence: Evidence, pair: str, places: list[Place], settings: list[Setting], others: list[Setting]
-) -> tuple[dict[str, float], dict[str, str]]:
-    row: dict[str, float] = {}
+) -> tuple[dict[str, Any], dict[str, str]]:
+    row: dict[str, Any] = {}
     line: dict[str, str] = {}
     for who, grid in (("other_", others), ("", settings)):
         row[f"{who}alpha"] = _alpha(evidence, places, grid)
@@ -184,6 +186,7 @@ def _coupling_row(
         change = _difference(evidence, evidence.study.metric(name, pair), places, settings, others)
         row |= effect_columns(f"delta_{name}", change)
         line[f"Δ {HEADS[name]}"] = effect_text(change, digits, evidence.why_absent(name, places, [*settings, *others]))
+    row["missing"] = evidence.reason({"accuracy": row["delta_accuracy"]}, places, [*settings, *others])
     return row, line
 
 
@@ -207,6 +210,12 @@ def _difference(
     evidence: Evidence, metric: str, places: list[Place], settings: list[Setting], others: list[Setting]
 ) -> Interval:
     return interval(evidence.bootstrap.difference(metric, places, settings, others))
+
+
+def _missing(
+    evidence: Evidence, values: dict[str, Interval], places: list[Place], settings: list[Setting]
+) -> dict[str, str]:
+    return {"missing": evidence.reason({name: found.estimate for name, found in values.items()}, places, settings)}
 
 
 def _columns(values: dict[str, Interval]) -> dict[str, float]:

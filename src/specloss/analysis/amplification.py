@@ -162,11 +162,15 @@ def _row(single: _Side, eagle: _Side, confidence: float) -> tuple[dict, dict[str
     ratio = fieller(top, bottom, confidence)
     row |= effect_columns("more", more)
     row |= {"amplification": ratio.estimate, "amplification_low": ratio.low, "amplification_high": ratio.high}
-    row["amplification_bounded"] = ratio.inside
-    absent = [side.absent("accuracy") for side in (single, eagle)]
-    ungraded = "missing" if any(why.startswith("missing") for why in absent) else "not graded"
-    line["EAGLE-3 less single draft"] = effect_text(more, 1, ungraded)
-    line["amplification"] = ungraded if more.missing else ratio.text + _printed_ratio(single, eagle)
+    row["amplification_bounded"] = None if np.isnan(ratio.estimate) else ratio.inside
+    absent = [
+        f"{side.absent('accuracy')}, {heads[side.framework]}"
+        for side, gap in ((single, bottom), (eagle, top))
+        if not np.isfinite(gap[0])
+    ]
+    line["EAGLE-3 less single draft"] = effect_text(more, 1, "".join(absent[:1]))
+    line["amplification"] = absent[0] if absent else ratio.text + _printed_ratio(single, eagle)
+    row["missing"] = "; ".join(absent)
     return row, line
 
 

@@ -105,9 +105,10 @@ def _named(rows: pd.DataFrame) -> str:
 
 
 def _numbers(rows: pd.DataFrame, kind: str, verdict: str) -> str:
-    """`speed 1.09 to 1.45, accuracy -64.2 to -35.0 points`; of what is unclear also what could have been found."""
+    """`speed 1.09 to 1.45, accuracy -64.2 to -35.0 points`; of what is unclear also what could have been found; of what
+    is missing why."""
     if verdict == MISSING:
-        return ""
+        return "; ".join(dict.fromkeys(why.removeprefix("missing: ") for why in rows[f"{kind}_comparison_missing"]))
     parts = [f"speed {_span(rows[f'{kind}_speed_ratio'], '.2f')} times"]
     if verdict != NOT_GRADED:
         parts.append(f"accuracy {_span(rows[f'{kind}_delta_accuracy'], '+.1f')} points")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -84,6 +85,16 @@ class Evidence:
         """What to say in place of a number that is NaN: which cells are missing and why, or that it is not measured."""
         unmeasured = "not graded" if metric in ("accuracy", "parse_failures") else "not traced"
         return self.why_missing(places, settings) or unmeasured
+
+    def reason(self, values: Mapping[str, float], places: list[Place], settings: list[Setting]) -> str:
+        """What a CSV says of a row's empty fields: which cells are missing and why, or what was not measured."""
+        if why := self.why_missing(places, settings):
+            return why
+        absent: dict[str, list[str]] = {}
+        for name, value in values.items():
+            if np.isnan(value):
+                absent.setdefault(self.why_absent(name, places, settings), []).append(name)
+        return "; ".join(f"{', '.join(names)} {why}" for why, names in absent.items())
 
     def why_missing(self, places: list[Place], settings: list[Setting]) -> str:
         """Why a number over these cells is missing: how many of them, and the most frequent reason; '' if none is."""

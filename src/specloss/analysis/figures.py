@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+
+import pandas as pd
 
 from specloss.analysis import FIGURES
 from specloss.analysis.evidence import Evidence
@@ -27,7 +31,20 @@ def make_figure(name: str, evidence: Evidence, columns: int = 2) -> Plot:
     if name not in MAKERS:
         raise ValueError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     with styled(name):
-        return MAKERS[name](evidence, columns)
+        plot = MAKERS[name](evidence, columns)
+    return replace(plot, reading=f"{plot.reading} {_not_drawn(plot.data)}".rstrip())
+
+
+def _not_drawn(data: pd.DataFrame) -> str:
+    """How much of the figure is missing and why, in a sentence; '' if nothing is."""
+    reasons = Counter(why for why in data["missing"] if why).most_common()
+    if not reasons:
+        return ""
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    count = sum(number for _, number in reasons)
+    return (
+        f"Not drawn: {count} of {len(data)} values ({reasons[0][0]}{more}; each with its reason in the figure's CSV)."
+    )
 
 
 def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:

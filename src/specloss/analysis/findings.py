@@ -7,7 +7,7 @@ false (it lies where the claim says it does not) and "not distinguishable" (it d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -17,6 +17,7 @@ import pandas as pd
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.statistics import Draws, Interval, holm_below_zero, interval, slope
 from specloss.analysis.study import CEILING, INTERPOLATION, LOSSLESS, Place, Setting, level_text
+from specloss.analysis.verdicts import NOT_GRADED
 
 Holds = Literal["true", "false", "not distinguishable", "missing"]
 
@@ -26,13 +27,14 @@ MANY_POINTS = 5.0  # accuracy points: a loss of more is "many", an interval with
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim of the paper, its outcome here and a sentence with the numbers."""
+    """One claim of the paper, its outcome here and a sentence with the numbers; `missing`: what it lacks and why."""
 
     name: str
     pair: str
     claim: str
     holds: Holds
     sentence: str
+    missing: str = ""
 
 
 def find(experiment_json: Path, results: Path) -> list[Finding]:
@@ -42,13 +44,38 @@ def find(experiment_json: Path, results: Path) -> list[Finding]:
 
 def check(evidence: Evidence) -> list[Finding]:
     """All findings for every pair; claims about methods that the experiment does not have are left out."""
-    found = []
-    for pair in evidence.study.pairs:
-        found += [_cos(evidence, pair), _lenience(evidence, pair)]
-        for gate in evidence.study.gates:
-            found += [_gate(evidence, pair, gate), _gate_trend(evidence, pair, gate)]
-        found += [_never_slower(evidence, pair), _gate_slower(evidence, pair), *ceiling_or_mixture(evidence, pair)]
+    study, found = evidence.study, []
+    for pair in study.pairs:
+        gates = [setting for gate in study.gates for setting in study.methods[gate]]
+        found += [
+            _with_reason(evidence, _cos(evidence, pair), [*_heavy(evidence), study.lossless]),
+            _with_reason(evidence, _lenience(evidence, pair), [*_mild(evidence), study.lossless]),
+        ]
+        for gate in study.gates:
+            grid = study.methods[gate]
+            compared = [*grid, *(study.reference(setting) for setting in grid)]
+            found += [_with_reason(evidence, f(evidence, pair, gate), compared) for f in (_gate, _gate_trend)]  # type: ignore[arg-type]
+        found += [
+            _with_reason(
+                evidence, _never_slower(evidence, pair), [*study.with_rule("lenience", "cos"), study.lossless]
+            ),
+            _with_reason(evidence, _gate_slower(evidence, pair), [*gates, study.lossless]),
+            *ceiling_or_mixture(evidence, pair),
+        ]
     return [finding for finding in found if finding is not None]
+
+
+def _with_reason(evidence: Evidence, finding: Finding | None, settings: list[Setting]) -> Finding | None:
+    """The finding with what is missing of the cells that it needs. One that cannot be told says that and no more."""
+    if finding is None:
+        return None
+    why = evidence.why_missing(evidence.places(finding.pair), settings)
+    if finding.holds == "missing":
+        why = why or NOT_GRADED
+        return replace(finding, missing=why, sentence=f"{verdict('missing')}: {why.removeprefix('missing: ')}.")
+    return replace(
+        finding, missing=why, sentence=f"{finding.sentence} Not among them, {why}." if why else finding.sentence
+    )
 
 
 def to_frame(findings: list[Finding]) -> pd.DataFrame:
@@ -56,8 +83,16 @@ def to_frame(findings: list[Finding]) -> pd.DataFrame:
     return pd.DataFrame([vars(finding) for finding in findings], columns=list(Finding.__dataclass_fields__))
 
 
+def _heavy(evidence: Evidence) -> list[Setting]:
+    return [s for s in evidence.study.with_rule("cos") if s.param is not None and s.param >= 0.4]
+
+
+def _mild(evidence: Evidence) -> list[Setting]:
+    return [s for s in evidence.study.with_rule("lenience") if s.param == 0.8]
+
+
 def _cos(evidence: Evidence, pair: str) -> Finding | None:
-    grid = [s for s in evidence.study.with_rule("cos") if s.param is not None and s.param >= 0.4]
+    grid = _heavy(evidence)
     if not grid:
         return None
     places, be = evidence.places(pair), evidence.study.metric("be", pair)
@@ -78,7 +113,7 @@ def _cos(evidence: Evidence, pair: str) -> Finding | None:
 
 
 def _lenience(evidence: Evidence, pair: str) -> Finding | None:
-    grid = [s for s in evidence.study.with_rule("lenience") if s.param == 0.8]
+    grid = _mild(evidence)
     if not grid:
         return None
     effect = evidence.loss("accuracy", evidence.places(pair), grid)
@@ -191,7 +226,11 @@ def ceiling_or_mixture(evidence: Evidence, pair: str) -> list[Finding]:
     grids = evidence.study.mixtures_and_ceilings
     ceilings = [method for method in grids if grids[method][0][1].rule == CEILING and len(grids[method]) > 1]
     mixtures = [m for m in grids if grids[m][0][1].rule in (INTERPOLATION, "cos") and len(grids[m]) > 1]
-    return [_flatter(evidence, pair, ceiling, mixture) for ceiling in ceilings for mixture in mixtures]
+    return [
+        _with_reason(evidence, _flatter(evidence, pair, c, m), [s for _, s in grids[c] + grids[m]])  # type: ignore[misc]
+        for c in ceilings
+        for m in mixtures
+    ]
 
 
 def _flatter(evidence: Evidence, pair: str, ceiling: str, mixture: str) -> Finding:
@@ -266,7 +305,7 @@ def verdict(holds: Holds) -> str:
         "true": "Seen here",
         "false": "Not so here",
         "not distinguishable": "Not distinguishable at this size",
-        "missing": "Cannot be told, cells are missing",
+        "missing": "Cannot be told here",
     }[holds]
 
 

@@ -109,7 +109,7 @@ def frameworks(first: Evidence, second: Evidence) -> Table:
             for benchmark, names in both.groups:
                 row: dict = {}
                 line: dict[str, str] = {}
-                accuracy = []
+                accuracy, absent = [], {}
                 for head, (evidence, pair, which) in zip(("single draft", "EAGLE-3"), sides, strict=True):
                     places = [Place(pair, name) for name in names]
                     for quantity, digits in (("be", 2), ("accuracy", 1)):
@@ -117,13 +117,16 @@ def frameworks(first: Evidence, second: Evidence) -> Table:
                         draws = evidence.bootstrap.mean(metric, places, [which])
                         row[f"{head.replace(' ', '_').replace('-', '').lower()}_{quantity}"] = draws[0]
                         text = "BE" if quantity == "be" else quantity
-                        line[f"{text}, {head}"] = number(draws[0], digits, evidence.why_absent(metric, places, [which]))
+                        why = evidence.why_absent(metric, places, [which])
+                        line[f"{text}, {head}"] = number(draws[0], digits, why)
+                        if np.isnan(draws[0]):
+                            absent[head] = f"{why}, {head}"
                     accuracy.append(draws)
                 less = accuracy[1] - accuracy[0]
                 effect = interval(less, level) if np.isfinite(less[0]) else MISSING
                 row |= effect_columns("more_accuracy", effect)
-                line["accuracy, EAGLE-3 less single draft"] = effect_text(effect, 1)
-                rows.append(keys | {"benchmark": benchmark} | row)
+                line["accuracy, EAGLE-3 less single draft"] = effect_text(effect, 1, next(iter(absent.values()), ""))
+                rows.append(keys | {"benchmark": benchmark} | row | {"missing": "; ".join(absent.values())})
                 shown.append(keys | {"benchmark": benchmark} | line)
     reading = (
         f"{both.conventions} Means over seeds. The last column is with its {100 * level:g} % bootstrap interval, "

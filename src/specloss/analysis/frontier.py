@@ -71,12 +71,12 @@ def _mark(axes: Axes, data: pd.DataFrame) -> dict[str, str]:
 def _row(evidence: Evidence, place: Place, method: str, param: float | None) -> dict:
     study, boot = evidence.study, evidence.bootstrap
     setting = study.setting(method, param)
-    row = {"pair": place.pair, "benchmark": place.benchmark, "method": method, "param": param}
+    row: dict = {"pair": place.pair, "benchmark": place.benchmark, "method": method, "param": param}
     for name, metric in (("be", study.metric("be", place.pair)), ("accuracy", "accuracy")):
         value = interval(boot.value(metric, place, setting))
         row |= {name: value.estimate, f"{name}_low": value.low, f"{name}_high": value.high}
         row[f"{name}_std"] = over_seeds(study, evidence.summary, metric, place, setting)[1]
-    return row
+    return row | {"missing": evidence.reason({name: row[name] for name in ("be", "accuracy")}, [place], [setting])}
 
 
 def _draw(axes: Axes, data: pd.DataFrame, methods: list[str]) -> None:

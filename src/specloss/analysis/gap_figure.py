@@ -37,7 +37,7 @@ def gap_by_level(evidence: Evidence, columns: int = 2) -> Plot:
     )
 
 
-GAP_NUMBERS = ["accuracy", "baseline_accuracy", "lossless_accuracy", "gap", "gap_low", "gap_high"]
+GAP_NUMBERS = ["accuracy", "baseline_accuracy", "lossless_accuracy", "gap", "gap_low", "gap_high", "missing"]
 
 
 def _gap_rows(evidence: Evidence, pair: str, gate: str) -> list[dict]:
@@ -62,6 +62,11 @@ def _gap_rows(evidence: Evidence, pair: str, gate: str) -> list[dict]:
                     "gap": gap.estimate,
                     "gap_low": gap.low,
                     "gap_high": gap.high,
+                    "missing": evidence.reason(
+                        {"accuracy": gap.estimate},
+                        [place],
+                        [*settings, *baselines, study.lossless],  # type: ignore[list-item]
+                    ),
                 }
             )
     return rows

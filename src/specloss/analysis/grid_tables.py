@@ -122,7 +122,7 @@ def _table(evidence: Evidence, number: int, title: str, lines: list[Line]) -> Ta
             for benchmark, places in groups:
                 row, cells, printed = _cell(evidence, number, line, places)
                 keys = {"pair": pair, "method": line.method} | ({} if line.averaged else {"param": line.param})
-                rows.append(keys | {"benchmark": benchmark} | row)
+                rows.append(keys | {"benchmark": benchmark} | row | {"comparison_missing": ""})
                 texts |= {f"{benchmark} {name}": text for name, text in cells.items()}
                 numbers |= {f"{benchmark} {name}": value for name, value in printed.items()}
                 if study.reference(line.grid[0]) is not None:
@@ -165,8 +165,8 @@ def _cell(evidence: Evidence, number: int, line: Line, places: list[Place]) -> t
             text += f" (paper {theirs[name]:.2f}{less})"
         texts[HEADS[name]], printed[HEADS[name]] = text, round(mean, shown_digits(mean, digits))
     cells = len(study.seeds) * len(places) * len(line.grid)
-    missing = evidence.why_missing(places, [*line.grid])
-    return row | {"cells": cells, "missing": missing}, texts, printed
+    measured = {name: row[f"{name}_mean"] for name, _ in SHOWN}
+    return row | {"cells": cells, "missing": evidence.reason(measured, places, [*line.grid])}, texts, printed
 
 
 def _paper(evidence: Evidence, number: int, line: Line, places: list[Place]) -> dict[str, float]:
@@ -188,26 +188,27 @@ def _effect_row(contrast: Contrast, verdict: Verdict, against: str) -> dict:
         **effect_columns("delta_be", contrast.be),
         **effect_columns("speed_ratio", contrast.speed),
         **effect_columns("delta_accuracy", contrast.accuracy),
-        "won": contrast.won,
-        "lost": contrast.lost,
+        "won": None if contrast.absent else contrast.won,
+        "lost": None if contrast.absent else contrast.lost,
         "p_mcnemar": contrast.p_mcnemar,
         "p_mcnemar_adjusted": verdict.p_mcnemar,
         "p_not_worse_adjusted": verdict.p_not_worse,
         "p_faster_adjusted": verdict.p_faster,
         "verdict": verdict.name,
+        "comparison_missing": contrast.absent,
         "could_have_found_loss": verdict.loss,
         "could_have_found_gain": verdict.gain,
     }
 
 
 def _effect_line(contrast: Contrast, verdict: Verdict, against: str) -> dict[str, str]:
-    missing = "missing" if contrast.why else "not graded"
+    absent = contrast.absent
     return {
         "against": against,
-        "Δ BE": effect_text(contrast.be, 2),
-        "speed": interval_text(contrast.speed, 3),
-        "Δ accuracy": effect_text(contrast.accuracy, 1, missing),
-        "p": p_text(verdict.p_mcnemar),
+        "Δ BE": effect_text(contrast.be, 2, absent),
+        "speed": interval_text(contrast.speed, 3, absent),
+        "Δ accuracy": effect_text(contrast.accuracy, 1, absent),
+        "p": p_text(verdict.p_mcnemar, absent),
         "verdict": contrast.why or verdict.text,
     }
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
+from specloss.analysis.plot import BASELINE_GREY, COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
 from specloss.analysis.statistics import cells_of
 from specloss.analysis.study import LOSSLESS, Setting
 
@@ -20,7 +20,7 @@ def acceptance_by_position(evidence: Evidence, columns: int = 2) -> Plot:
     methods = [method for method in study.methods if method != LOSSLESS]
     data = pd.DataFrame(
         [row for pair in study.pairs for setting in study.settings for row in _position_rows(evidence, pair, setting)],
-        columns=["pair", "method", "param", "position", "accepted"],
+        columns=["pair", "method", "param", "position", "accepted", "missing"],
     )
     groups = [(pair, method) for pair in study.pairs for method in methods]
     figure, axes = panels(len(groups) or 1, columns, height=2.1)
@@ -46,11 +46,15 @@ def acceptance_by_position(evidence: Evidence, columns: int = 2) -> Plot:
 
 
 def _position_rows(evidence: Evidence, pair: str, setting: Setting) -> list[dict]:
-    cells = pd.concat([cells_of(evidence.summary, place, setting) for place in evidence.places(pair)])
+    places = evidence.places(pair)
+    cells = pd.concat([cells_of(evidence.summary, place, setting) for place in places])
     shares = [np.full(evidence.study.gamma, np.nan) if value is None else value for value in cells["accepted_at"]]
     means = np.mean(shares, axis=0) if shares else []
     row = {"pair": pair, "method": setting.method, "param": setting.param}
-    return [row | {"position": k, "accepted": mean} for k, mean in enumerate(means, start=1)]
+    return [
+        row | {"position": k, "accepted": mean, "missing": evidence.reason({"accepted": mean}, places, [setting])}
+        for k, mean in enumerate(means, start=1)
+    ]
 
 
 def _draw_positions(axes: Axes, data: pd.DataFrame, method: str) -> None:
@@ -85,6 +89,8 @@ def time_split(evidence: Evidence, columns: int = 2) -> Plot:
         for part, (colour, hatch) in PARTS.items():
             panel.barh(here["setting"], here[part], left=left, color=colour, hatch=hatch, edgecolor="white", label=part)
             left = left + here[part].to_numpy()
+        for row, why in enumerate(here["missing"]):  # a bar of no length would say that it takes no time
+            panel.text(0, row, f" {why}", va="center", fontsize=7, fontstyle="italic", color=BASELINE_GREY)
         panel.set(
             xlabel="ms per output token", title="" if len(study.pairs) == 1 else pair, ylim=(-0.6, len(here) - 0.4)
         )
@@ -101,7 +107,9 @@ def time_split(evidence: Evidence, columns: int = 2) -> Plot:
 
 
 def _time_row(evidence: Evidence, pair: str, setting: Setting) -> dict:
-    cells = pd.concat([cells_of(evidence.summary, place, setting) for place in evidence.places(pair)])
+    places = evidence.places(pair)
+    cells = pd.concat([cells_of(evidence.summary, place, setting) for place in places])
     per_token = 1000 * cells["seconds"] / cells["tokens"]
     row = {"pair": pair, "setting": setting.label}
-    return row | {part: (per_token * cells[f"{part}_share"]).mean(skipna=False) for part in PARTS}
+    times = {part: (per_token * cells[f"{part}_share"]).mean(skipna=False) for part in PARTS}
+    return row | times | {"missing": evidence.reason(times, places, [setting])}

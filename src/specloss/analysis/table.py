@@ -151,6 +151,6 @@ def interval_text(value: Interval, digits: int, absent: str = "missing", sign: s
     return f"{value.estimate:{sign}.{digits}f} [{value.low:{sign}.{digits}f}, {value.high:{sign}.{digits}f}]"
 
 
-def p_text(p: float) -> str:
-    """`0.031`, `< 0.001`; '' without one."""
-    return "" if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"
+def p_text(p: float, absent: str) -> str:
+    """`0.031`, `< 0.001`, or why there is none."""
+    return absent if np.isnan(p) else "< 0.001" if p < 0.001 else f"{p:.3f}"

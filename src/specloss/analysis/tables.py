@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -80,10 +81,11 @@ def gaps(evidence: Evidence) -> Table:
                 line = {"method": gate, "param": param, "against": study.reference(grid[0]).method}  # type: ignore[union-attr]
                 for benchmark, level, places in groups:
                     row = _gap_row(evidence, places, settings)
-                    rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
                     gap = Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan)
-                    baselines = [study.reference(setting) for setting in settings]
-                    why = evidence.why_absent("accuracy", places, [*settings, *baselines])  # type: ignore[list-item]
+                    compared = [*settings, *(study.reference(setting) for setting in settings)]
+                    row["missing"] = evidence.reason({"accuracy": gap.estimate}, places, compared)  # type: ignore[arg-type]
+                    rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
+                    why = evidence.why_absent("accuracy", places, compared)  # type: ignore[arg-type]
                     line[benchmark] = effect_text(gap, 1, why)
                 shown.append(with_pair(evidence, pair, dict(line)))
     rows = [{key: row.get(key) for key in GAP_COLUMNS} for row in rows]
@@ -97,7 +99,7 @@ def gaps(evidence: Evidence) -> Table:
     )
 
 
-def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -> dict[str, float]:
+def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -> dict[str, Any]:
     baselines = [evidence.study.reference(setting) for setting in settings]
     boot = evidence.bootstrap
     return {
@@ -164,7 +166,8 @@ def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], 
             places = evidence.places(pair)
             cells = pd.concat([cells_of(evidence.summary, place, setting) for place in places])
             means = cells[list(names)].mean(skipna=False)
-            rows.append({"pair": pair, "method": setting.method, "param": setting.param} | means.to_dict())
+            key = {"pair": pair, "method": setting.method, "param": setting.param}
+            rows.append(key | means.to_dict() | {"missing": evidence.reason(means, places, [setting])})
             line = {"method": setting.method, "param": format_param(setting.param)}
             for column, head in names.items():
                 digits = 1 if column in PERCENT_OR_SPEED else 2 if column in BLOCKS else 3
@@ -176,19 +179,20 @@ def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], 
 def findings(evidence: Evidence) -> Table:
     """The paper's findings, checked here."""
     frame = to_frame(check(evidence))
+    shown = frame.drop(columns=["name", "missing"])
     return Table(
         "findings",
         "The paper's findings, checked on this experiment",
         "Each claim is computed from the cells; intervals are 95 %. 'not distinguishable' means that the data "
         "neither support nor contradict the claim at this size.",
         frame,
-        frame.drop(columns="name").pipe(lambda f: f if len(evidence.study.pairs) > 1 else f.drop(columns="pair")),
+        shown if len(evidence.study.pairs) > 1 else shown.drop(columns="pair"),
     )
 
 
 GAP_COLUMNS = [
     "pair", "method", "param", "against", "benchmark", "level",
-    "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high",
+    "accuracy", "baseline_accuracy", "gap", "gap_low", "gap_high", "missing",
 ]  # fmt: skip
 MAKERS: dict[str, Callable[[Evidence], Table]] = {
     "verdicts": verdicts,

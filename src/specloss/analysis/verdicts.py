@@ -55,6 +55,11 @@ class Contrast:
     why: str = ""
 
     @property
+    def absent(self) -> str:
+        """What to say in place of a number that is NaN; '' if none is."""
+        return self.why or (NOT_GRADED if self.accuracy.missing else "")
+
+    @property
     def p_mcnemar(self) -> float:
         """Exact McNemar, two-sided, NaN without accuracies. A problem is won or lost by its right answers over all
         seeds (and parameters, if several are averaged), so that it counts once however alike its answers are.

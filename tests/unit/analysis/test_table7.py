@@ -93,7 +93,8 @@ def test_a_missing_cell_of_either_is_missing_there_with_its_reason(tmp_path, mon
     summarise(*trees)
     shown = table7(Evidence.read(*chains), Evidence.read(*trees)).shown.set_index("benchmark")
     assert shown.loc["level_4", "Δ accuracy, EAGLE-3"] == "missing: not graded (1/12 cells)"
-    assert shown.loc[OVERALL, "amplification"] == shown.loc["level_4", "EAGLE-3 less single draft"] == "missing"
+    assert shown.loc[OVERALL, "amplification"] == "missing: not graded (1/36 cells), EAGLE-3"
+    assert shown.loc["level_4", "EAGLE-3 less single draft"] == "missing: not graded (1/12 cells), EAGLE-3"
     assert "missing" not in shown.loc["level_4", "Δ accuracy, single draft"] + shown.loc["level_2"].str.cat()
 
 
@@ -105,7 +106,7 @@ def test_a_setting_with_a_missing_cell_is_missing_beside_its_twin(tmp_path, monk
     shown = frameworks(Evidence.read(*chains), Evidence.read(*trees)).shown
     line = shown[(shown["method"] == "min_p_sampling") & (shown["benchmark"] == "level_4")].iloc[0]
     assert line["accuracy, EAGLE-3"] == "missing: not graded (1/3 cells)"
-    assert line["accuracy, EAGLE-3 less single draft"] == "missing"
+    assert line["accuracy, EAGLE-3 less single draft"] == "missing: not graded (1/3 cells), EAGLE-3"
     assert "missing" not in line["accuracy, single draft"]
 
 

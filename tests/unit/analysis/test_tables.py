@@ -202,7 +202,7 @@ def test_a_missing_cell_shows_as_missing_wherever_it_counts(broken):
     assert line["(mean) accuracy"] == "missing: not graded (1/27 cells)"
     assert "missing" not in line["level_4 accuracy"]
     below = table2.effects.set_index(["method", "benchmark"])
-    assert below.loc[("cos", "level_2"), "Δ accuracy"] == "missing"
+    assert below.loc[("cos", "level_2"), "Δ accuracy"] == "missing: not graded (1/12 cells)"
     assert below.loc[("cos", OVERALL), "verdict"] == "missing: not graded (1/36 cells)"
     assert "missing" not in below.loc[("cos", "level_4")].str.cat()
     data = table4.data.query("method == 'cos' and param == 0.4 and benchmark == 'level_2'").iloc[0]
