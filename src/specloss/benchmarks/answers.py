@@ -1,7 +1,7 @@
 r"""Final answers of mathematical solutions: where they stand, and whether they equal the reference.
 
-A final answer is what the last `\boxed{}` holds, else what follows the last `####`, else what follows the last
-"final answer is", "answer is" or "answer:". There is no guess: a text without any of them is a parse failure.
+A final answer is what the last `\boxed{}` or `\fbox{}` holds, else what follows the last `####`, else what follows the
+last "final answer is", "answer is" or "answer:". There is no guess: a text without any of them is a parse failure.
 
 Equality is decided by `math-verify`. Its time-outs are signals, so `grade_answer` must be called from a main thread.
 """
@@ -17,9 +17,15 @@ from specloss.benchmarks import Grade
 
 MAX_CHARACTERS = 500  # of an answer that is looked at; a longer one is no final answer
 
-_BOX = re.compile(r"\\f?boxed\s*+\{")
+_BOX = re.compile(r"\\(?:f?boxed|fbox)(?![A-Za-z])\s*+(\{|[^\s{$][^\s$]{0,40}+\$)")
 _HASHES = re.compile(r"^[ \t]*+####[ \t]*+(\S.*)$", re.MULTILINE)
-_PHRASE = re.compile(r"\banswer\b\s*+(?:is\b\s*+:?|:)[ \t*]*+(\S[^\n]*+)", re.IGNORECASE)
+_PHRASE = re.compile(
+    r"\banswer\b\s*+(?:is\b\s*+:?|:)[\s*]*+(?=\S)"
+    r"(?!(?:not|right|wrong|(?:in)?correct)\b)",  # these state none
+    re.IGNORECASE,
+)
+_WRAPPED_NUMBER = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{\s*([-+]?[0-9][0-9.,]*)\s*\}")
+_THIN_SPACE = re.compile(r"\\!|(?<=[0-9])(?:\\[,:; ]|~)(?=[0-9]{3}(?![0-9]))")  # within a number
 
 
 def final_answer(text: str) -> str | None:
@@ -33,12 +39,18 @@ def final_answer(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last `\boxed{}` of a text holds, braces balanced; None if there is none or it is left open."""
-    start = None
+    r"""What the last `\boxed{}` of a text holds, braces balanced; None if there is none or it is left open.
+
+    Without braces, as in `$\boxed 5$`, it holds the rest of the formula, as MATH's own evaluation has it.
+    """
+    last = None
     for match in _BOX.finditer(text):
-        start = match.end()
-    if start is None:
+        last = match
+    if last is None:
         return None
+    if last[1] != "{":
+        return last[1].rstrip("$")
+    start = last.end()
     depth, place = 1, start
     while place < len(text):
         if text[place] == "\\":  # an escaped brace is no brace
@@ -59,6 +71,7 @@ def grade_answer(text: str, reference: str) -> Grade:
 
 def equal(gold: str, answer: str) -> bool:
     """Whether two final answers are the same mathematically, or word for word but for spaces and `\\text`."""
+    gold, answer = _tidy(gold), _tidy(answer)
     if _plain(gold) == _plain(answer):
         return True
     if threading.current_thread() is not threading.main_thread():
@@ -77,6 +90,11 @@ def _parsed(answer: str) -> tuple[Any, ...]:
     return tuple(parse(f"\\boxed{{{answer}}}", extraction_config=[LatexExtractionConfig(boxed_match_priority=0)]))
 
 
+def _tidy(answer: str) -> str:
+    r"""Numbers as math-verify reads them: `10,\!000`, `10\,000` and `\textbf{040}` are beyond it."""
+    return _WRAPPED_NUMBER.sub(r"\1", _THIN_SPACE.sub("", answer))
+
+
 def _plain(answer: str) -> str:
     answer = re.sub(r"\\(?:text|mathrm|textbf)\s*\{([^{}]*)\}", r"\1", answer)
     return re.sub(r"\s+", "", answer.strip(" .$*"))
@@ -88,8 +106,11 @@ def _after_hashes(text: str) -> str | None:
 
 
 def _after_phrase(text: str) -> str | None:
-    found = _PHRASE.findall(text)
-    if not found:
+    last = None
+    for match in _PHRASE.finditer(text):
+        last = match
+    if last is None:
         return None
-    first_sentence = re.split(r"\.(?:\s|$)|\*\*", found[-1], maxsplit=1)[0]
+    line = text[last.end() :].partition("\n")[0]
+    first_sentence = re.split(r"\.(?:\s|$)|\*\*", line, maxsplit=1)[0]
     return first_sentence.strip().strip("*$").strip()

@@ -12,7 +12,17 @@ from specloss.benchmarks.rows import Row, chat, make_items, read_rows
 HUB, SUBSET, SPLIT = "openai/gsm8k", "main", "test"
 SYSTEM = "Solve the word problem step by step. End with the final number alone in \\boxed{}, without its unit."
 
-_NUMBER_WITH_WORDS = re.compile(r"\s*(?:\\?[$€£])?\s*(-?[0-9][0-9,]*(?:\.[0-9]+)?)\s*[A-Za-z ]*\.?\s*")
+# Nothing else is read: "12 thousand" is no 12, and of "3,5" nobody knows what is meant.
+_QUANTITY = re.compile(
+    r"""
+    \s*+ (?P<sign>[-+]?) \s*+ (?:\\?[$€£])? \s*+
+    (?P<number> -?[0-9]{1,3}(?:[,\ ][0-9]{3})+(?:\.[0-9]+)? | -?[0-9]+(?:\.[0-9]+)? ) \s*+
+    (?! .*\b(?:hundred|thousand|million|billion)s?\b )
+    (?: [A-Za-z]++ (?:\^[23])? | [²³$€£°%] | [ ,/().-] )*+
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_LATEX = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\b|\\[,;:! ]|\\(?=%)|[{}]|\*\*")
 
 
 def load(
@@ -27,12 +37,13 @@ def load(
 
 
 def grade(text: str, reference: str) -> Grade:
-    """Grade a solution by its final answer (`specloss.benchmarks.answers`); words of a unit behind it do not matter."""
+    """Grade a solution by its final answer (`specloss.benchmarks.answers`); its unit does not matter."""
     answer = final_answer(text)
     if answer is None:
         return Grade(False, None)
-    number = _NUMBER_WITH_WORDS.fullmatch(answer)
-    return Grade(equal(reference, number.group(1).replace(",", "") if number else answer), answer)
+    quantity = _QUANTITY.fullmatch(_LATEX.sub("", answer).replace("~", " "))
+    number = f"{quantity['sign']}{re.sub('[, ]', '', quantity['number'])}" if quantity else answer
+    return Grade(equal(reference, number), answer)
 
 
 def _item(row: Row) -> Item:

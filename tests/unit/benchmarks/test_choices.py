@@ -81,6 +81,10 @@ def test_a_letter_that_is_not_stated_is_a_parse_failure_and_never_a_guess(text):
     assert [include.grade(text, letter) for letter in "ABCD"] == [Grade(False, None)] * 4
 
 
+def test_the_grader_has_20_right_and_20_wrong_variants():
+    assert len(set(RIGHT)) >= 20 and len(set(SILENT)) >= 20
+
+
 @pytest.mark.parametrize("unit", [" ", "*", "answer is ", "answer: ", "\\boxed{", "(", "\n"])
 def test_a_long_output_is_read_in_a_time_that_grows_with_its_length(unit):
     assert stated_letter("answer is" + unit * (200_000 // len(unit))) is None

@@ -160,15 +160,81 @@ def test_nothing_of_an_output_is_evaluated(item, tmp_path):
     assert not touched.exists()
 
 
-def test_the_lenient_rule_passes_what_the_strict_one_does_not(item):
-    for text in (
-        GOLD.replace("level=80", "level='80'"),
-        GOLD.replace("level=80", "level=80, colour='red'"),
-        GOLD.replace("]", ", timer(minutes=9.0)]", 2).replace("['Tea', timer(minutes=9.0)]", "['Tea']"),
-    ):
-        assert bfcl.grade(text, item.reference).scores == {"strict": False, "lenient": True}, text
-        assert bfcl.grade(text, item.reference, correct="lenient").correct
-    assert bfcl.grade(f"[{KITCHEN}, {HALL}]", item.reference).scores["lenient"] is False
+# What the strict rule refuses and the lenient one lets pass, and what neither does.
+LENIENTLY_RIGHT = [
+    GOLD.replace("level=80", "level='80'"),
+    GOLD.replace("level=80", "level=' 80 '"),
+    GOLD.replace("level=80", "level=80.0"),
+    GOLD.replace("level=80", "level='8e1'"),
+    GOLD.replace("level=80", "level=80.0000001"),
+    GOLD.replace("level=80", "level=80, colour='red'"),
+    GOLD.replace("level=80", "level=80, a={'b': [1]}"),
+    GOLD.replace("minutes=2.5", "minutes=2.5, minute=1"),
+    GOLD.replace("warm=True", "warm=1"),
+    GOLD.replace("warm=True", "warm=1.0"),
+    GOLD.replace("2.5", "'2.5'"),
+    GOLD.replace("2.5", "'2.50'"),
+    f"[{KITCHEN}, {HALL}, {TEA}, {TEA}]",
+    f"[{KITCHEN}, {HALL}, {TEA}, timer(minutes=9.0)]",
+    f"[{KITCHEN}, {HALL}, {TEA}, heater.set(level=1)]",
+    f"[lamp.set(room='cellar', level=1), {TEA}, {HALL}, {KITCHEN}]",
+    f"[{KITCHEN.replace('80', '81')}, {KITCHEN}, {HALL}, {TEA}]",
+    json.dumps([{"lamp.set": {"room": "kitchen", "level": "80"}}, *json.loads(RIGHT[-2])[1:]]),
+    json.dumps([{"lamp.set": {"room": "KITCHEN", "level": 80, "unit": "%"}}, *json.loads(RIGHT[-2])[1:]]),
+    f"```python\n{GOLD.replace('20', repr('20'))}\n```",
+    f"{TEA}, {HALL}, {KITCHEN}, {KITCHEN}",
+]
+LENIENTLY_WRONG = [
+    "[]",
+    f"[{KITCHEN}, {HALL}]",
+    f"[{KITCHEN}, {KITCHEN}, {TEA}]",
+    f"[{KITCHEN}, {KITCHEN}, {KITCHEN}, {TEA}]",  # enough calls, but none for the hall
+    GOLD.replace("lamp.set(room='k", "lamp_set(room='k"),
+    GOLD.replace("lamp.set(room='k", "set(room='k"),
+    GOLD.replace("timer(", "clock.timer("),
+    GOLD.replace("timer(", "Timer("),
+    GOLD.replace("'kitchen'", "'cellar'"),
+    GOLD.replace("'kitchen'", "'kitchen 2'"),
+    GOLD.replace("'kitchen'", "['kitchen']"),
+    GOLD.replace("'kitchen'", "None"),
+    GOLD.replace("level=80", "level=81"),
+    GOLD.replace("level=80", "level=-80"),
+    GOLD.replace("level=80", "level='eighty'"),
+    GOLD.replace("level=80", "level='80 %'"),
+    GOLD.replace("level=80", "level=[80]"),
+    GOLD.replace("level=80", "level=True"),
+    GOLD.replace(", level=80", ""),
+    GOLD.replace(", warm=True", ""),
+    GOLD.replace("warm=True", "warm=False"),
+    GOLD.replace("2.5", "25"),
+    GOLD.replace("2.5", "2.51"),
+    GOLD.replace("['Tea']", "['Tea', 'Tea']"),
+    GOLD.replace("['Tea']", "[]"),
+    GOLD.replace("['Tea']", "'Tea'"),
+    GOLD.replace(", labels=['Tea']", ""),
+]
+
+
+@pytest.mark.parametrize("text", LENIENTLY_RIGHT)
+def test_the_lenient_rule_passes_what_the_strict_one_does_not(item, text):
+    assert bfcl.grade(text, item.reference).scores == {"strict": False, "lenient": True}
+    assert bfcl.grade(text, item.reference, correct="lenient").correct
+
+
+@pytest.mark.parametrize("text", LENIENTLY_WRONG)
+def test_other_calls_are_parsed_and_leniently_wrong(item, text):
+    grade = bfcl.grade(text, item.reference, correct="lenient")
+    assert grade.correct is False and grade.answer is not None and not any(grade.scores.values())
+
+
+def test_only_punctuation_matters_more_to_the_lenient_rule_than_to_the_strict_one(item):
+    refused = [text for text in RIGHT if not bfcl.grade(text, item.reference).scores["lenient"]]
+    assert refused == [GOLD.replace("'kitchen'", "'KITCHEN.'")]
+
+
+def test_every_rule_has_20_right_and_20_wrong_variants():
+    for variants in (RIGHT, WRONG, LENIENTLY_RIGHT, LENIENTLY_WRONG):
+        assert len(set(variants)) >= 20
 
 
 def test_an_object_has_accepted_values_for_each_key():

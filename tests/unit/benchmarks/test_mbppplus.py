@@ -171,6 +171,10 @@ def test_wrong_code_is_not(items, code):
     assert grade.correct is False and grade.answer is not None
 
 
+def test_the_grader_has_20_right_and_20_wrong_variants():
+    assert len(set(EQUIVALENT)) >= 20 and len(set(WRONG)) >= 20
+
+
 def test_code_that_passes_base_alone_counts_by_the_option(items):
     text = fenced("def evens(items): return [n for n in items if n > 0 and n % 2 == 0]")
     assert mbppplus.grade(text, items[0].reference).correct is False
