@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from specloss.analysis.evidence import Evidence
+from specloss.analysis.latex import PREAMBLE, tabulars
 from specloss.analysis.statistics import Interval
 
 OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them
@@ -16,7 +17,7 @@ HEADS = {"be": "BE", "be_expected": "BE expected", "ds": "DS", "accuracy": "accu
 
 
 BEST, SECOND = "best", "second"  # marks of a column's largest number and the one after it: bold and underlined
-LATEX = {"±": r"$\pm$", "Δ": r"$\Delta$", "→": r"$\rightarrow$", "−": "$-$"}
+STYLES = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}"}
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class Table:
         return "\n\n".join([f"# {self.title}", *(_markdown(*part) for part in self.parts), self.reading]) + "\n"
 
     def latex(self) -> str:
-        """A booktabs tabular each."""
-        return "\n".join(_latex(*part, self.groups) for part in self.parts)
+        """A booktabs tabular each, or several where it is longer than a page."""
+        return "\n".join([PREAMBLE, *(tabulars(*part, STYLES, self.groups) for part in self.parts)])
 
     def csv(self) -> str:
         """All numbers, to six digits."""
@@ -67,22 +68,6 @@ def _markdown(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
         for row in zip(cells.to_numpy().tolist(), marks.to_numpy().tolist(), strict=True)
     ]
     return "\n".join(f"| {' | '.join(row)} |" for row in [list(cells.columns), ["---"] * cells.shape[1], *rows])
-
-
-def _latex(shown: pd.DataFrame, marks: pd.DataFrame, groups: Sequence[str]) -> str:
-    frame, marks = shown.astype(str).reset_index(drop=True), marks.reset_index(drop=True)
-    if any(name.startswith(f"{group} ") for name in frame for group in groups):
-        heads = [
-            next(((g, name[len(g) + 1 :]) for g in groups if name.startswith(f"{g} ")), ("", name)) for name in frame
-        ]
-        frame.columns = marks.columns = pd.MultiIndex.from_tuples(heads)
-    style = {BEST: "textbf:--rwrap;", SECOND: "underline:--rwrap;"}
-    styler = frame.style.format(escape="latex").format_index(escape="latex", axis=1).hide(axis="index")
-    styler = styler.apply(lambda _: marks.map(lambda mark: style.get(mark, "")), axis=None)
-    text = styler.to_latex(hrules=True, column_format="l" * frame.shape[1], multicol_align="c")
-    for symbol, command in LATEX.items():
-        text = text.replace(symbol, command)
-    return text
 
 
 def best_marks(shown: pd.DataFrame, values: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
