@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from specloss import paper
 from specloss.analysis.completeness import WHOLE, cell_status
-from specloss.analysis.statistics import Bootstrap, interval, over_seeds
+from specloss.analysis.statistics import Bootstrap, interval, mean_over_seeds
 from specloss.analysis.study import Setting
 from specloss.analysis.summary import measure
 from specloss.analysis.table_cell import GAP, SETTING, TableCell
@@ -57,7 +57,7 @@ def measure_cell(cell: TableCell, results: Path) -> pd.DataFrame:
         else:
             found = interval(own)
         if cell.kind.over == SETTING:
-            row["std"] = over_seeds(study, summary, metric, places[0], settings[0])[1]
+            row["std"] = mean_over_seeds(study, summary, metric, places, settings)[1]
         row |= {"value": found.estimate, "low": found.low, "high": found.high}  # type: ignore[union-attr]
         row["paper"], row["paper_std"] = (printed.get(row["quantity"] + end, np.nan) for end in ("", "_std"))
         row["agrees"] = None

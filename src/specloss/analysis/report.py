@@ -31,8 +31,10 @@ from specloss.analysis.table import BEST, OVERALL, SECOND, Table
 from specloss.analysis.tables import JOINED, make_table
 from specloss.cells import META, Cell, config_hash, format_param
 from specloss.files import write_text
+from specloss.paper import AVERAGE
 
 FEW_PROBLEMS = 30
+NO_PARAM = format_param(None)
 FRONTIERS = ("fig3_truncation", "fig6_collaborative")
 
 
@@ -76,7 +78,8 @@ def render(evidence: Evidence, results: Path) -> str:
     environment = Environment(
         loader=PackageLoader("specloss.analysis"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    folder = f"{study.config.get('results', 'results')}/{study.name}"
+    configured = study.config.get("results", "results")
+    folder = f"{configured}/{study.name}"
     rows = [Row(c.id, c.key, s) for c, s in zip(study.cells, evidence.summary["status"], strict=True)]
     return environment.get_template("report.html.j2").render(
         study=study,
@@ -95,6 +98,8 @@ def render(evidence: Evidence, results: Path) -> str:
         config=yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
         config_hash=config_hash(study.config),
         command=f"snakemake --cores all {folder}/cells/<id>/graded.parquet",
+        folder=folder,
+        results=configured,
         table_html=_table_html,
         commands=lambda table: _commands(table, study),
     )
@@ -111,21 +116,29 @@ def _tables(evidence: Evidence, results: Path) -> Iterator[Table]:
 
 
 def _commands(table: Table, study: Study) -> list[str]:
-    """Of one of Tables 2 to 5 the command that prints each row, decoding what is missing."""
-    number = re.fullmatch(r"table([2-5])", table.name)
-    if not number:
+    """The command that prints each row's cells, decoding what is missing; none where rows are no settings."""
+    data = table.data
+    if "method" not in data or table.name in JOINED_TABLES:
         return []
-    config = f".venv/bin/specloss cell {shlex.quote(study.source or 'CONFIG')} --table {number[1]}"
-    rows = table.data[table.data["benchmark"] != OVERALL]
-    lines = []
-    for row in rows.to_dict("records"):
-        pair = f" --pair {shlex.quote(row['pair'])}" if len(study.pairs) > 1 else ""
-        param = row.get("param")
-        param = "" if param is None or pd.isna(param) else f" --param {format_param(param)}"
-        lines.append(
-            f"{config}{pair} --benchmark {shlex.quote(row['benchmark'])} --method {shlex.quote(row['method'])}{param}"
-        )
-    return lines
+    if re.fullmatch("table[2-5]", table.name):
+        return [_command(study, row) for row in data[data["benchmark"] != OVERALL].to_dict("records")]
+    rows = data[[name for name in ("pair", "method", "param") if name in data]].drop_duplicates().to_dict("records")
+    average = {"benchmark": AVERAGE} if len(study.benchmarks) > 1 else {}
+    compared = " --baseline" if table.name in ("verdicts", "gaps") else ""
+    return [_command(study, row | average) + compared for row in rows]
+
+
+def _command(study: Study, row: dict[str, Any]) -> str:
+    """`specloss cell` for a setting, or where `param` is lacking or all for a method's grid."""
+    grid = row.get("param", OVERALL) == OVERALL
+    names = {"table": (3 if grid else 5) if study.tree else (2 if grid else 4)}
+    names |= {"pair": row["pair"]} if len(study.pairs) > 1 else {}
+    names |= {"benchmark": row["benchmark"]} if "benchmark" in row else {}
+    names |= {"method": row["method"]}
+    if not (grid or pd.isna(row["param"]) or row["param"] == NO_PARAM):
+        names["param"] = format_param(float(row["param"]))
+    options = " ".join(f"--{name} {shlex.quote(str(value))}" for name, value in names.items())
+    return f".venv/bin/specloss cell {shlex.quote(study.source or 'CONFIG')} {options}"
 
 
 def opening(evidence: Evidence, findings: list[Finding]) -> str:

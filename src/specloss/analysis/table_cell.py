@@ -148,7 +148,7 @@ def find_table_cell(
     methods = _methods(study, table)
     tasks = {name: study.config["benchmarks"][name].get("task") for name in study.benchmarks}
     names = {BENCHMARKS[task]: name for name, task in tasks.items() if task in BENCHMARKS}
-    valid = study.benchmarks + ([AVERAGE] if over != SETTING and len(study.benchmarks) > 1 else [])
+    valid = study.benchmarks + ([AVERAGE] if len(study.benchmarks) > 1 else [])
     benchmark = _choose("benchmark", names.get(benchmark or "", benchmark), valid)
     method = _choose("method", method, methods)
     grid = study.methods[method]

@@ -129,6 +129,25 @@ def test_the_command_of_a_row_names_that_cell(experiment, text, name):
             assert format_param(found.settings[0].param) == format_param(row["param"] if row["param"] >= 0 else None)
 
 
+@pytest.mark.parametrize("name", ["verdicts", "gaps", "distortion", "time"])
+def test_a_row_over_all_benchmarks_has_the_command_that_decodes_and_compares_it(experiment, text, name):
+    study, table = Study.read(experiment[0]), make_table(name, Evidence.read(*experiment))
+    section = text[text.index(f'<section id="{name}"') :]
+    commands = section[section.index('<pre class="command">') + 21 : section.index("</pre>")].splitlines()
+    assert len(commands) == len(table.shown)
+    for command, row in zip(commands, table.shown.to_dict("records"), strict=True):
+        words = shlex.split(html.unescape(command))
+        assert ("--baseline" in words) == (name in ("verdicts", "gaps"))
+        words = [word for word in words if word != "--baseline"]
+        options = {key[2:]: value for key, value in zip(words[3::2], words[4::2], strict=True)}
+        found = find_table_cell(study, **options | {"table": int(options["table"])})
+        assert [place.benchmark for place in found.places] == study.benchmarks
+        wanted = [f"{row['method']} ({row['param']})"]
+        if row["param"] in (OVERALL, "none"):
+            wanted = [setting.label for setting in study.methods[row["method"]]]
+        assert [setting.label for setting in found.settings] == wanted
+
+
 def test_provenance_says_how_to_run_a_cell_again(text):
     assert "snakemake --cores all results/synthetic/cells/&lt;id&gt;/graded.parquet" in text
     assert "synthetic.yaml" in text and "device: none" in text

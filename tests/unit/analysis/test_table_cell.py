@@ -159,3 +159,16 @@ def test_a_rerun_is_compared_answer_by_answer(study, experiment, tmp_path):
     assert same_tokens(run, other, other) == (5, 5, 0)
     assert same_tokens(run, other, experiment[1]) == (5, 60, 0)
     assert same_tokens(run, other, tmp_path / "none") == (0, 0, 1)
+
+
+def test_a_setting_over_all_benchmarks_is_what_its_row_of_verdicts_has(experiment, study):
+    cell = lenience(study, table=4, benchmark="average")
+    assert len(cell.cells) == 9 and cell.benchmark == "average"
+    rows = measure_cell(cell, experiment[1]).set_index("quantity")
+    table = make_table("verdicts", Evidence.read(*experiment)).data.set_index(["method", "param"])
+    row = table.loc[("lenience", 0.8)]
+    assert rows.loc["accuracy", "delta"] == pytest.approx(row["matched_delta_accuracy"], abs=1e-4)
+    assert rows.loc["accuracy", "delta_low"] == pytest.approx(row["matched_delta_accuracy_low"], abs=1e-4)
+    per_seed = Evidence.read(*experiment).summary.query("method == 'lenience' and param == 0.8")
+    assert rows.loc["be", "std"] == pytest.approx(per_seed.groupby("seed")["be"].mean().std())
+    assert "Table 4, average, lenience (0.8)" in cell_text(cell, rows.reset_index())
