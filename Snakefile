@@ -6,7 +6,7 @@ import sys
 
 from specloss.cluster.head import OWNER, owner_here
 from specloss.cluster.relay import follow
-from specloss.config import ConfigError
+from specloss.config import ConfigError, read_yaml
 from specloss.plan import describe, make_plan
 from specloss.workflow import cancel_orphans, claim_folder, remember_owner
 
@@ -20,6 +20,9 @@ MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 try:
+    # Snakemake has read these, but of a key that stands twice it takes the last
+    for file in map(os.path.relpath, workflow.configfiles if MAIN else ()):
+        read_yaml(file)
     # Snakemake knows its targets only after it has read this file
     PLAN = make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:])
     if MAIN and not workflow.dryrun:

@@ -312,7 +312,7 @@ def train_demo(config: Path, out: Path) -> None:
     from specloss.config import read_yaml
     from specloss.models.demo_training import train_pair
 
-    train_pair(read_yaml(config), out)
+    train_pair(read_yaml(config), out, str(config))
 
 
 @app.command("train-demo-eagle3")

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from specloss.benchmarks import LOCAL_FILES
@@ -22,13 +21,10 @@ from specloss.files import file_hash
 from specloss.models.checkpoint import fingerprint
 from specloss.models.recipe import Recipe, Recipes
 from specloss.section import Model
+from specloss.yamlfile import ConfigError, read_yaml
 
 if TYPE_CHECKING:
     from specloss.verification import Rule, TreeRule
-
-
-class ConfigError(ValueError):
-    """Bad input; the message is one line fit for a user."""
 
 
 M = TypeVar("M", bound=Model)
@@ -224,21 +220,6 @@ class Experiment(Model):
 def read_config(path: Path | str) -> Experiment:
     """Read and validate a YAML file. ConfigError, in one line, on anything wrong."""
     return parse_config(read_yaml(path), str(path))
-
-
-def read_yaml(path: Path | str) -> Any:
-    """The plain values of a YAML file. ConfigError, in one line, if it cannot be read."""
-    path = Path(path)
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def parse_config(values: Any, source: str) -> Experiment:

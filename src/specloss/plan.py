@@ -14,7 +14,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
@@ -43,6 +42,7 @@ from specloss.config import (
 from specloss.files import write_text
 from specloss.grading import is_slow
 from specloss.section import Model
+from specloss.yamlfile import read_yaml
 
 
 class Arguments(Model):
@@ -225,14 +225,14 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
 
 def plan_of(path: Path, check: bool = True) -> Plan:
     """The plan of a config (YAML) or of an `experiment.json`, by `make_plan`. ConfigError, in one line."""
+    if path.suffix != ".json":
+        return make_plan(read_yaml(path), str(path), check)
     try:
-        text = path.read_text(encoding="utf-8")
-        values = json.loads(text)["config"] if path.suffix == ".json" else yaml.safe_load(text)
+        values = json.loads(path.read_text(encoding="utf-8"))["config"]
     except FileNotFoundError:
-        raise ConfigError(f"{path}: no such experiment or config") from None
-    except (ValueError, KeyError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())
-        raise ConfigError(f"{path}: neither a config nor an experiment.json ({why})") from None
+        raise ConfigError(f"{path}: no such experiment") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not an experiment.json ({' '.join(str(error).split())})") from None
     return make_plan(values, str(path), check)
 
 

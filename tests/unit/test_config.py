@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import yaml
 from places import DEMO, ROOT
 
 from specloss import cli
-from specloss.config import ConfigError, Experiment, expand, parse_config
-from specloss.plan import make_plan
+from specloss.config import ConfigError, Experiment, expand, parse_config, read_config
+from specloss.plan import make_plan, plan_of
+from specloss.yamlfile import read_yaml
 
 
 @pytest.fixture
@@ -245,19 +247,80 @@ def test_the_command_line_says_one_line_and_exits_1(tmp_path, capsys, monkeypatc
     assert words in error and str(path) in error and "\n" not in error
 
 
-def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path):
-    config["decoding"]["gamma"] = 0
+TWINS = {
+    "analysis: {margin: 1}\nseeds: [0]\nanalysis:\n  margin: 3\n": "key 'analysis' stands twice, in lines 1 and 3",
+    "seeds: [0]\n'seeds': [0]\n": "key 'seeds' stands twice, in lines 1 and 2",
+    "screen:\n  top_k: 8\n  grid: all\n  top_k: 8\n": "key 'screen.top_k' stands twice, in lines 2 and 4",
+    "screen: {top_k: 8, top_k: 8}\n": "key 'screen.top_k' stands twice, in lines 1 and 1",
+    "pairs:\n  a: {x: 1}\n  b: {x: 1}\n  a: {x: 2}\n": "key 'pairs.a' stands twice, in lines 2 and 4",
+    "x:\n- {a: 1}\n- {b: 1,\n   b: 2}\n": "key 'x[1].b' stands twice, in lines 3 and 4",
+    "a: {b: {c: {d: 1, e: 2,\n  d: 3}}}\n": "key 'a.b.c.d' stands twice, in lines 1 and 2",
+}
+
+
+@pytest.mark.parametrize("text, words", TWINS.items(), ids=[words[:20] for words in TWINS.values()])
+def test_a_key_that_stands_twice_is_one_line_with_both_of_its_lines(tmp_path, text, words):
+    path = tmp_path / "my.yaml"
+    path.write_text(text)
+    for read in (read_config, plan_of):
+        with pytest.raises(ConfigError) as caught:
+            read(path)
+        assert str(caught.value) == f"{path}: {words}; keep one of them"
+
+
+def test_a_merged_mapping_may_be_overridden_and_an_alias_used_twice(tmp_path):
+    path = tmp_path / "my.yaml"
+    path.write_text("a: &a {x: 1, y: 2}\nb:\n  <<: *a\n  x: 3\nc: *a\nd: &d {<<: *a, y: 5}\ne: {<<: *d, y: 6}\n")
+    a, d = {"x": 1, "y": 2}, {"x": 1, "y": 5}
+    assert read_yaml(path) == {"a": a, "b": {"x": 3, "y": 2}, "c": a, "d": d, "e": {"x": 1, "y": 6}}
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        (change("decoding.gamma", "8"), "decoding.gamma: should be written as 8, got '8'"),
+        (change("decoding.gamma", True), "decoding.gamma: should be written as 1, got True"),
+        (change("decoding.temperature", "0.7"), "decoding.temperature: should be written as 0.7, got '0.7'"),
+        (change("seeds", [0, "1"]), "seeds: should be written as [0, 1], got [0, '1']"),
+        (change("pairs.demo.trust_remote_code", "no"), "trust_remote_code: should be written as false, got 'no'"),
+        (change("methods.lenience.params", ["0.5"]), "params: should be written as [0.5], got ['0.5']"),
+        (change("cluster", {"actors": "2"}), "cluster.actors: should be written as 2, got '2'"),
+        (change("pairs.demo.target", 7), "pairs.demo.target: Input should be a valid string, got 7"),
+    ],
+)
+def test_a_text_is_no_number_and_a_truth_value_none_either(config, fault, words):
+    fault(config)
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse_config(config, "my.yaml")
+
+
+def test_whole_numbers_are_good_for_others_and_so_is_an_exponent_that_yaml_takes_for_a_text(config):
+    config["decoding"] |= {"temperature": 1, "top_p": "9e-1"}  # YAML wants 9.0e-1
+    config["methods"]["lenience"]["params"] = [1]
+    decoding = parse_config(config, "my.yaml").decoding
+    assert (decoding.temperature, decoding.top_p) == (1.0, 0.9)
+
+
+@pytest.mark.parametrize(
+    "fault, words",
+    [
+        ("decoding.gamma", "decoding.gamma: Input should be greater than or equal to 1, got 0"),
+        ("twin", "key 'seeds' stands twice, in lines"),
+    ],
+)
+def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path, fault, words):
+    config["decoding"]["gamma"] = 0 if fault == "decoding.gamma" else 4
     path = tmp_path / "bad.yaml"
-    path.write_text(yaml.safe_dump(config))
+    path.write_text(yaml.safe_dump(config) + ("seeds: [0]\n" if fault == "twin" else ""))
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     done = subprocess.run(
         [*command, "--configfile", str(path)], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode != 0
-    assert [line for line in done.stderr.splitlines() if line] == [
-        "specloss: error: bad.yaml: decoding.gamma: Input should be greater than or equal to 1, got 0"
-    ]  # a config is named as seen from where the run was started
+    (line,) = [line for line in done.stderr.splitlines() if line]
+    # a config is named as seen from where the run was started
+    assert line.startswith(f"specloss: error: bad.yaml: {words}")
     assert not (tmp_path / "results").exists()
 
 

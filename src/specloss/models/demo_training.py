@@ -1,13 +1,12 @@
 """Training of the demo pair: a target and a draft in transformers' Llama architecture, on chain arithmetic.
 
-`train_pair(config, out_dir)` writes two ordinary model folders, `target/` and `draft/`, each with its weights, its
+`train_pair(values, out_dir)` writes two ordinary model folders, `target/` and `draft/`, each with its weights, its
 config and the same tokenizer, and a `training.json` that says how they were made. The draft is smaller, trained for a
 shorter time, and on another mix of words. On one machine the result is fixed by the config.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -17,26 +16,26 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import tokenizers
 import torch
 import transformers
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specloss.benchmarks import chain
+from specloss.config import validated
+from specloss.section import Model
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 MAX_POSITIONS = 256
 _IGNORED = -100  # the label that the cross entropy skips
 
 
-class ModelTraining(BaseModel):
+class ModelTraining(Model):
     """Size and training of one of the two models."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     layers: int = Field(ge=1, description="decoder layers")
     width: int = Field(ge=8, description="hidden size, a multiple of 2 * heads")
@@ -54,10 +53,8 @@ class ModelTraining(BaseModel):
         return self
 
 
-class PairTraining(BaseModel):
+class PairTraining(Model):
     """Training of the pair; `config/train_demo.yaml` documents each key."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(ge=0, description="seed of the initial weights and of the training problems")
     threads: int = Field(ge=1, description="CPU threads")
@@ -65,17 +62,18 @@ class PairTraining(BaseModel):
     draft: ModelTraining
 
 
-def train_pair(config: dict, out_dir: Path) -> None:
+def train_pair(values: dict[str, Any], out_dir: Path, source: str = "config") -> None:
     """Train target and draft and write `target/`, `draft/` and `training.json` under `out_dir`.
 
     Args:
-        config: the content of `config/train_demo.yaml`.
+        values: the content of `config/train_demo.yaml`.
         out_dir: created when it does not exist; files of the same names in it are replaced.
+        source: names the config in errors.
 
     Raises:
-        ValueError: naming each key of `config` that is unknown, missing or out of range.
+        ConfigError: in one line, for a key that is unknown, missing or out of range.
     """
-    pair = _validate(config)
+    pair = validated(PairTraining, values, source)
     torch.set_num_threads(pair.threads)
     tokenizer = build_tokenizer()
     models = {}
@@ -164,14 +162,6 @@ def save_model(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, fold
     tokenizer.save_pretrained(folder)
 
 
-def _validate(config: dict) -> PairTraining:
-    try:
-        return PairTraining.model_validate(config)
-    except ValidationError as error:
-        problems = [f"{'.'.join(map(str, e['loc'])) or 'config'}: {e['msg']}" for e in error.errors()]
-        raise ValueError("training config: " + "; ".join(problems)) from None
-
-
 def schedule(step: int, steps: int) -> float:
     """Share of the peak learning rate: up over at most 100 steps, then a cosine down to 3 %."""
     warm_up = min(100, steps)
@@ -220,16 +210,3 @@ def draw_training_problems(rng: random.Random, top_level: int) -> Iterator[chain
         problem = chain.draw_problem(rng, rng.choices(levels, weights=levels)[0])
         if not chain.is_held_out(problem.prompt):
             yield problem
-
-
-def main() -> None:
-    """`python -m specloss.models.demo_training config/train_demo.yaml OUT_DIR`."""
-    parser = argparse.ArgumentParser(description="Train the demo pair.")
-    parser.add_argument("config", type=Path, help="config/train_demo.yaml")
-    parser.add_argument("out_dir", type=Path, help="where target/, draft/ and training.json are written")
-    arguments = parser.parse_args()
-    train_pair(yaml.safe_load(arguments.config.read_text()), arguments.out_dir)
-
-
-if __name__ == "__main__":
-    main()

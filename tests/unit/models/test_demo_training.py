@@ -106,9 +106,9 @@ def test_only_the_solution_and_its_end_are_labelled():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"sead": 1}, "sead: Extra inputs"),
-        ({"target": TINY_MODEL | {"depth": 2}}, "target.depth: Extra inputs"),
-        ({"draft": {key: TINY_MODEL[key] for key in TINY_MODEL if key != "layers"}}, "draft.layers: Field required"),
+        ({"sead": 1}, "unknown key 'sead'; did you mean 'seed'"),
+        ({"target": TINY_MODEL | {"depth": 2}}, "unknown key 'target.depth'"),
+        ({"draft": {key: TINY_MODEL[key] for key in TINY_MODEL if key != "layers"}}, "key 'draft.layers' is missing"),
         ({"draft": TINY_MODEL | {"steps": 0}}, "draft.steps: Input should be greater"),
         ({"target": TINY_MODEL | {"heads": 3}}, "target: .*width 16 is not a multiple of 2 [*] heads = 6"),
     ],

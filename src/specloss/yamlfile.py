@@ -1,0 +1,52 @@
+"""YAML files as plain values: the one way in which configs are read. A key that stands twice is an error."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class ConfigError(ValueError):
+    """Bad input; the message is one line fit for a user."""
+
+
+def read_yaml(path: Path | str) -> Any:
+    """The plain values of a YAML file. ConfigError, in one line, if it cannot be read or names a key twice."""
+    path = Path(path)
+    try:
+        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        root = loader.get_single_node()
+        if twin := _twin(root):
+            raise ConfigError(f"{path}: {twin}")
+        return loader.construct_document(root) if root else None
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such config file") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def _twin(root: yaml.Node | None) -> str | None:
+    """The first key that a mapping has twice, at any depth, in words: of two, YAML's readers silently take the last."""
+    left, seen = [(root, "")], set()
+    for node, at in left:
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += [(entry, f"{at}[{number}]") for number, entry in enumerate(node.value)]
+        elif isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                name, line = f"{at}.{key.value}".lstrip("."), key.start_mark.line + 1
+                if (same := f"{key.tag} {key.value}") in lines:
+                    return f"key {name!r} stands twice, in lines {lines[same]} and {line}; keep one of them"
+                lines[same] = line
+                left.append((value, name))
+    return None
