@@ -23,8 +23,14 @@ COMPARED = (
     "eta_sampling (0.05)",
     "typical_acceptance (0.05)",
 )
-# MLflow's own: it asks who the user is though nobody logs in, its table is told old options, Chromium has no GPU
-NOISE = ("Failed to load resource: the server responded with a status of 404", "AG Grid: ", "[.WebGL-")
+# MLflow's own: it asks who the user is though nobody logs in, its table is told old options and grows while it is
+# measured; and Chromium has no GPU
+NOISE = (
+    "Failed to load resource: the server responded with a status of 404",
+    "AG Grid: ",
+    "null ResizeObserver loop completed",
+    "[.WebGL-",
+)
 ASKED = "/ajax-api/2.0/mlflow/users/current"
 
 

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[str]:
-    """Address of `make ui` over a store with two runs; the server, all of it, is ended afterwards."""
+    """Address of `make ui` over a store with three runs; the server, all of it, is ended afterwards."""
     # `make ui` in another folder than the repository, with this test's interpreter in the place of .venv
     (tmp_path / "envs").mkdir()
     for name in ("Makefile", "pyproject.toml", "envs/requirements.lock"):
@@ -45,8 +45,9 @@ def served(tmp_path: Path) -> Iterator[str]:
     store = Store(f"sqlite:///{results / 'mlflow.db'}", "tiny", results)
     experiment = Entry(AGGREGATE, "tiny", {}, {"cells": 1.0}, {}, reports)
     store.write(experiment)
-    tags = {"method": "lenience", "table": "table 4, table 2", PARENT: store.find_or_create(experiment)}
-    store.write(Entry("pair=demo/seed=0", "lenience(0.4)", {"gamma": "8"}, {"be": 7.0}, tags))
+    tags = {"table": "table 4, table 2", PARENT: store.find_or_create(experiment)}
+    for name, be in (("lenience(0.4)", 7.0), ("standard_sd", 5.0)):
+        store.write(Entry(f"pair=demo/{name}", name, {"gamma": "8"}, {"be": be}, tags))
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -104,8 +105,8 @@ def test_make_ui_serves_the_runs_on_loopback_alone_and_ends_on_ctrl_c(served: st
     experiment = _ask(served, "experiments/get-by-name?experiment_name=tiny")["experiment"]
     runs = _ask(served, "runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
     tags = {run["info"]["run_name"]: {tag["key"]: tag["value"] for tag in run["data"]["tags"]} for run in runs}
-    assert tags.keys() == {"tiny", "lenience(0.4)"}
-    assert tags["lenience(0.4)"][CELL] == "pair=demo/seed=0"
+    assert tags.keys() == {"tiny", "lenience(0.4)", "standard_sd"}
+    assert tags["lenience(0.4)"][CELL] == "pair=demo/lenience(0.4)"
 
     aggregate = next(run for run in runs if run["info"]["run_name"] == "tiny")
     files = _ask(served, f"artifacts/list?run_id={aggregate['info']['run_id']}")["files"]
@@ -125,7 +126,7 @@ def test_the_pages_of_an_experiment_open_without_a_complaint_and_ask_nobody_else
     pages = (
         mlflow_pages.runs_page(served, "tiny", mlflow_pages.METHODS, width),
         mlflow_pages.artifacts_page(served, "tiny", width),
-        mlflow_pages.compare_page(served, "tiny", ("tiny", "lenience(0.4)"), width),
+        mlflow_pages.compare_page(served, "tiny", ("standard_sd", "lenience(0.4)"), width),
     )
     for page, shown in zip(pages, ("lenience(0.4)", "index.html", "lenience(0.4)"), strict=True):
         with page as watched:
