@@ -174,6 +174,8 @@ def _meaning(cell: TableCell, compared: bool, based: bool) -> list[str]:
 def _why_not_compared(cell: TableCell) -> str:
     if cell.table not in paper.TABLES:
         return f"the numbers of its Table {cell.table} do not come with specloss"
+    if cell.kind.over == SETTING and cell.benchmark == AVERAGE:
+        return f"its Table {cell.table} has no average"
     if _papers_benchmark(cell) is None and cell.benchmark == AVERAGE:
         return f"its average is over {', '.join(BENCHMARKS.values())}"
     if _papers_benchmark(cell) is None:

@@ -35,6 +35,8 @@ from specloss.paper import AVERAGE
 
 FEW_PROBLEMS = 30
 NO_PARAM = format_param(None)
+NUMBER, CLASS_NUMBER = r"[+-]?\d", ' class="number"'  # what begins so is a number
+LONG = 45  # characters; a longer text wraps
 FRONTIERS = ("fig3_truncation", "fig6_collaborative")
 
 
@@ -237,15 +239,19 @@ def _table_html(table: Table) -> Markup:
 
 
 def _part_html(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
-    head = "".join(f'<th scope="col"><button type="button">{html.escape(name)}</button></th>' for name in shown)
+    numeric = [shown[name].astype(str).str.match(NUMBER).mean() >= 0.5 for name in shown]
+    head = "".join(
+        f'<th scope="col"{CLASS_NUMBER if number else ""}><button type="button">{html.escape(name)}</button></th>'
+        for name, number in zip(shown, numeric, strict=True)
+    )
     lines = zip(shown.to_numpy().tolist(), marks.to_numpy().tolist(), strict=True)
-    body = "".join(f"<tr>{''.join(map(_cell_html, *line))}</tr>" for line in lines)
+    body = "".join(f"<tr>{''.join(map(_cell_html, *line, numeric))}</tr>" for line in lines)
     return f'<table class="sortable"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
 
 
-def _cell_html(value: object, mark: str = "") -> str:
+def _cell_html(value: object, mark: str, numeric: bool) -> str:
     text = str(value)
-    kind = "missing" if text.startswith("missing") else "number" if re.match(r"[+-]?\d", text) else "text"
+    kind = "missing" if text.startswith("missing") else "number" if numeric else "long" if len(text) > LONG else "text"
     tag = {BEST: "b", SECOND: "u"}.get(mark)
     inner = html.escape(text)
     return f'<td class="{kind}">{f"<{tag}>{inner}</{tag}>" if tag else inner}</td>'

@@ -8,6 +8,8 @@ import shlex
 from html.parser import HTMLParser
 
 import pytest
+import yaml
+from places import ROOT
 from synthetic import write_experiment
 
 from specloss.analysis import FIGURES, tables_for, write_report
@@ -20,6 +22,10 @@ from specloss.analysis.table import OVERALL
 from specloss.analysis.table_cell import find_table_cell
 from specloss.analysis.tables import make_table
 from specloss.cells import format_param
+from specloss.plan import make_plan
+
+CONFIG = "config/demo.yaml"
+REMAKE = "docs/example is of an older report: make it again as docs/example/README.md says"
 
 
 class Page(HTMLParser):
@@ -167,3 +173,50 @@ def test_missing_cells_are_named_with_their_reason_and_escaped(incomplete):
     assert "failed: ValueError: &lt;script&gt;" in incomplete
     assert "<script>alert" not in incomplete
     assert "pair=made_up/benchmark=level_2/method=standard_sd/param=none/seed=0" in incomplete
+
+
+# The committed example: its numbers are those of a run, all else is the report's.
+
+
+@pytest.fixture(scope="module")
+def example() -> str:
+    return (ROOT / "docs/example/index.html").read_text(encoding="utf-8")
+
+
+def structure(page: str) -> list[str]:
+    """Headings, sections, heads of tables and folded parts, in their order, without numbers and names of the run."""
+    page = re.sub(r"<svg.*?</svg>", "", page, flags=re.DOTALL)
+    found = re.findall(r'<(?:h1|h2|h3)[^>]*>(.*?)</h\d>|<section id="([^"]*)"|<button[^>]*>(.*?)</button>'
+                       r'|<summary>(.*?)</summary>|<dt[^>]*>([^<]*)</dt>', page, flags=re.DOTALL)  # fmt: skip
+    texts = [re.sub(r"<span.*", "", "".join(parts), flags=re.DOTALL) for parts in found]
+    texts = [re.sub(r"chain_l\d|level_\d", "benchmark", text) for text in texts]
+    verdicts = re.compile(r"faster|not |worse|missing")
+    texts = [re.sub(r"\d+|^(demo|synthetic)(?=:)", "#", text).strip() for text in texts if not verdicts.match(text)]
+    return [text for text, before in zip(texts, ["", *texts], strict=False) if text != before]
+
+
+def benchmarks_once(texts: list[str]) -> list[str]:
+    """Without what is there once for each benchmark."""
+    return [text for text in texts if not text.startswith("benchmark")]
+
+
+def test_the_example_has_the_headings_tables_and_columns_of_todays_report(example, text):
+    assert benchmarks_once(structure(example)) == benchmarks_once(structure(text)), REMAKE
+
+
+def test_the_example_has_every_table_figure_and_cell_of_the_demo(example):
+    study = Study.from_dict(make_plan(yaml.safe_load((ROOT / CONFIG).read_text()), CONFIG, check=False).content)
+    names = {*FIGURES, *tables_for(study)} - {"findings"}
+    assert names <= set(re.findall(r'<(?:section|figure) id="([^"]*)"', example)), REMAKE
+    assert all(f'<td class="text"><code>{cell.id}</code>' in example for cell in study.cells), REMAKE
+
+
+def test_the_examples_style_and_script_are_todays(example):
+    templates = ROOT / "src/specloss/analysis/templates"
+    for name in ("report.css", "report.js"):
+        assert (templates / name).read_text(encoding="utf-8").strip() in example, REMAKE
+
+
+def test_the_example_names_its_config_and_no_path_of_a_machine(example):
+    assert CONFIG in example
+    assert not re.search(r"(?<![\w<.])/(?:home|root|tmp|work|mnt|Users)/", example)
