@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
@@ -310,7 +312,8 @@ def expand(experiment: Experiment) -> list[Cell]:
         for name, pair in experiment.pairs.items()
         for roles in [(("target", pair.target), ("draft", pair.draft))]
     }
-    contents = {name: _contents(name, benchmark) for name, benchmark in experiment.benchmarks.items()}
+    hash_once = cache(file_hash)
+    contents = {name: _contents(name, benchmark, hash_once) for name, benchmark in experiment.benchmarks.items()}
     return [
         Cell(
             experiment=experiment.name,
@@ -336,11 +339,11 @@ def expand(experiment: Experiment) -> list[Cell]:
     ]
 
 
-def _contents(name: str, benchmark: Benchmark) -> dict[str, dict[str, str]]:
+def _contents(name: str, benchmark: Benchmark, hash_of: Callable[[Path], str]) -> dict[str, dict[str, str]]:
     """`{"files": {option: hash}}` for the options that name local files; nothing if there are none."""
     files = {option: benchmark.options[option] for option in LOCAL_FILES if benchmark.options.get(option)}
     try:
-        hashes = {option: file_hash(Path(str(path))) for option, path in files.items()}
+        hashes = {option: hash_of(Path(str(path))) for option, path in files.items()}
     except OSError as error:
         at = f"benchmarks.{name}.options"
         raise ConfigError(f"{at}: cannot read {error.filename}: {os.strerror(error.errno or 0)}") from None

@@ -60,7 +60,10 @@ def load(
         answers = read_file(Path(answers_file))
     else:
         answers = read_rows(None, HubSet(HUB, files=(f"possible_answer/{name}",), revision=revision))
-    by_id = {row.text("id"): row for row in answers}
+    by_id: dict[str, Row] = {}
+    for row in answers:
+        if (first := by_id.setdefault(row.text("id"), row)) is not row:
+            raise row.error(f"id {row.text('id')!r} is also that of {first.where}")
     return make_items(rows, lambda row: _item(row, by_id), problems, seed)
 
 
@@ -217,23 +220,38 @@ def _alike(value: Any, option: Any) -> bool:
 def _item(row: Row, answers: Mapping[str, Row]) -> Item:
     id_ = row.text("id")
     turns = row.list("question")
-    if len(turns) != 1 or not isinstance(turns[0], list) or not all(isinstance(turn, dict) for turn in turns[0]):
+    if not (len(turns) == 1 and turns[0] and isinstance(turns[0], list) and all(isinstance(t, dict) for t in turns[0])):
         raise row.error("'question' must be a list of one turn, a list of messages")
     said = [Row(row.where, row.number, message).text("content") for message in turns[0]]
     functions = row.list("function")
+    if not functions:
+        raise row.error("'function' is empty")
     for function in functions:
-        if not (
-            isinstance(function, dict)
-            and isinstance(function.get("name"), str)
-            and isinstance(function.get("parameters"), dict)
-        ):
+        if not _is_function(function):
             raise row.error(f"each 'function' must have a name and parameters, got {shown(function)}")
     if id_ not in answers:
         raise row.error(f"there is no answer to id {id_!r}")
     truth = answers[id_].list("ground_truth")
-    if not truth or not all(isinstance(call, dict) and len(call) == 1 for call in truth):
+    if not truth or not all(map(_is_answer, truth)):
         raise answers[id_].error("'ground_truth' must be a list of calls, each {name: {parameter: [values]}}")
     system = SYSTEM + "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
     schemas = [{"name": function["name"], "parameters": function["parameters"]} for function in functions]
     reference = json.dumps({"functions": schemas, "answers": truth}, ensure_ascii=False)
     return Item(id_, None, reference, chat("\n".join(said), system), row.where)
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it is a name with a schema of parameters."""
+    if not (isinstance(value, dict) and isinstance(value.get("name"), str)):
+        return False
+    schema = value.get("parameters")
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else None
+    return isinstance(properties, dict) and all(isinstance(entry, dict) for entry in properties.values())
+
+
+def _is_answer(value: Any) -> bool:
+    """Whether it is one call, `{name: {parameter: [accepted values]}}`."""
+    if not (isinstance(value, dict) and len(value) == 1):
+        return False
+    (accepted,) = value.values()
+    return isinstance(accepted, dict) and all(isinstance(options, list) for options in accepted.values())

@@ -119,15 +119,16 @@ def find_entry_point(tests: list[str], code: str | None) -> str:
 
 
 def _item(row: Row) -> Item:
-    tests, code = [str(test) for test in row.list("test_list")], row.values.get("code")
+    tests, given = row.texts("test_list"), "\n".join(row.texts("test_imports"))
+    code = row.text("code") if row.values.get("code") is not None else None
     try:
         entry_point = find_entry_point(tests, code)
         imports = _imports(code or "")
+        ast.parse(given)
     except SyntaxError as error:
-        raise row.error(f"'code' or 'test_list' is not Python: {error.msg}") from None
+        raise row.error(f"'code' or 'test_list' or 'test_imports' is not Python: {error.msg}") from None
     except ValueError as error:
         raise row.error(str(error)) from None
-    given = "\n".join(map(str, row.list("test_imports")))
     task = row.text("task_id")
     reference = {
         "task": task,

@@ -47,6 +47,13 @@ class Row:
             raise self.error(f"{name!r} must be a list, got {shown(value)}")
         return value
 
+    def texts(self, *names: str) -> list[str]:
+        """The list of texts under the first of `names` that is there."""
+        name, value = self._first(names)
+        if not isinstance(value, list) or not all(isinstance(entry, str) and _encodes(entry) for entry in value):
+            raise self.error(f"{name!r} must be a list of texts, got {shown(value)}")
+        return value
+
     def error(self, message: str) -> BenchmarkError:
         """A fault of this row."""
         return BenchmarkError(f"{self.where}: {message}")
@@ -142,11 +149,24 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(path).read().to_pylist()
-    except UnicodeDecodeError as error:
-        raise BenchmarkError(f"{path}: a text in it is not UTF-8 ({error.reason})") from None
+        table = pq.ParquetFile(path).read()
     except (pa.ArrowException, OSError) as error:
         raise BenchmarkError(f"{path}: not a Parquet file: {shown(str(error), quote=False)}") from None
+    rows: list[dict[str, Any]] = []
+    for batch in table.to_batches():
+        try:
+            rows += batch.to_pylist()
+        except UnicodeDecodeError:
+            for row in range(len(batch)):
+                _decoded(batch.slice(row, 1), f"{path} row {len(rows) + row + 1}")
+    return rows
+
+
+def _decoded(row: Any, where: str) -> None:
+    try:
+        row.to_pylist()
+    except UnicodeDecodeError as error:
+        raise BenchmarkError(f"{where}: not UTF-8 text (byte {error.start} of a text in it)") from None
 
 
 def _encodes(text: str) -> bool:

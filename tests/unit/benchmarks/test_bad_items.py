@@ -78,30 +78,6 @@ def test_a_file_that_is_missing_or_empty_is_one_line(config, tmp_path, content, 
     assert words in str(caught.value).lower()
 
 
-FIELDS = {
-    "math": ("math.jsonl", "solution", "no boxed answer", "'solution' has no final answer"),
-    "gsm8k": ("gsm8k.jsonl", "answer", "it is 77", "'answer' has no final answer after ####"),
-    "aime": ("aime.jsonl", "answer", "1000", "'answer' must be a whole number from 0 to 999, got '1000'"),
-    "include": ("include.jsonl", "answer", 4, "the answer must be one of A, B, C and D, got '4'"),
-    "bfcl": ("bfcl.jsonl", "function", [{"name": "f"}], "each 'function' must have a name and parameters"),
-}
-
-
-@pytest.mark.parametrize("task", FIELDS)
-def test_every_benchmark_names_the_row_that_lacks_a_field_or_has_a_wrong_one(task, tmp_path):
-    name, field, wrong, words = FIELDS[task]
-    rows = [json.loads(line) for line in (OURS / name).read_text().splitlines()]
-    path = tmp_path / name
-    options = {"file": str(path)} | ({"answers_file": str(OURS / "bfcl_answers.jsonl")} if task == "bfcl" else {})
-    options |= {"problems": None}
-    for value, expected in ((wrong, words), (None, f"'{field}'")):
-        rows[1][field] = value
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        with pytest.raises(BenchmarkError) as caught:
-            get_benchmark(task).load(**options)
-        assert str(caught.value).startswith(f"{path} row 2: ") and expected in str(caught.value)
-
-
 def test_parquet_has_the_rows_of_json_lines(tmp_path):
     rows = [json.loads(line) for line in (OURS / "gsm8k.jsonl").read_text().splitlines()]
     path = tmp_path / "gsm8k.parquet"
@@ -154,6 +130,33 @@ def test_other_content_of_a_local_file_makes_another_cell(config, tmp_path):
     assert after.key != before.key and after.settings["files"] != before.settings["files"]
     values["benchmarks"]["own"]["grading"] = {"by": "exact"}
     assert expand(parse_config(values, "x"))[0].key == after.key  # grading decodes nothing anew
+
+
+def test_results_of_other_items_in_the_same_file_are_not_taken_for_those_of_the_new_ones(config, tmp_path):
+    path = tmp_path / "items.jsonl"
+    path.write_bytes(GOOD)
+    plan = make_plan(own(config, path), "my.yaml")
+    folder = plan.cells[0].folder(plan.results)
+    folder.mkdir(parents=True)
+    for name in ("steps.parquet", "generations.parquet"):
+        (folder / name).write_bytes(b"")
+    (folder / "cell.json").write_text(json.dumps({"key": plan.cells[0].key, "cell": plan.cells[0].to_dict()}))
+    assert make_plan(config, "my.yaml").batches[plan.cells[0].id] is None  # the same items: whole
+    path.write_bytes(GOOD.replace(b"21", b"22"))
+    with pytest.raises(ConfigError, match=r"decoded with other settings \(files\.file: .* -> .*\); give the") as caught:
+        make_plan(config, "my.yaml")
+    assert str(caught.value).startswith(f"my.yaml: {folder}: ") and "\n" not in str(caught.value)
+
+
+def test_a_file_of_several_benchmarks_is_read_once_for_all_cells(config, tmp_path, monkeypatch):
+    path = tmp_path / "items.jsonl"
+    path.write_bytes(GOOD)
+    read = []
+    monkeypatch.setattr("specloss.config.file_hash", lambda path: read.append(path) or "0123")
+    own(config, path)
+    config["benchmarks"] |= {"again": config["benchmarks"]["own"] | {"max_new_tokens": 4}}
+    config["seeds"] = list(range(50))
+    assert len({cell.key for cell in expand(parse_config(config, "x"))}) == 100 and read == [path]
 
 
 def test_everything_that_the_hub_keeps_from_us_is_named_in_one_line(config, monkeypatch):
