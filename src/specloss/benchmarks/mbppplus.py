@@ -126,7 +126,7 @@ def _item(row: Row) -> Item:
         imports = _imports(code or "")
         ast.parse(given)
     except SyntaxError as error:
-        raise row.error(f"'code' or 'test_list' or 'test_imports' is not Python: {error.msg}") from None
+        raise row.error(f"'code', 'test_list' or 'test_imports' is not Python: {error.msg}") from None
     except ValueError as error:
         raise row.error(str(error)) from None
     task = row.text("task_id")

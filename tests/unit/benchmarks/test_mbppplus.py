@@ -243,7 +243,7 @@ def test_the_entry_point_is_the_called_function_wherever_it_stands(tests, code, 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"test_list": ["assert evens([1]) =="]}, "'code' or 'test_list' is not Python"),
+        ({"test_list": ["assert evens([1]) =="]}, "'code', 'test_list' or 'test_imports' is not Python"),
         ({"test_list": ["assert True"]}, "the tests must call one function of the solution, not none"),
         ({"test_list": []}, "the tests must call one function of the solution, not none"),
         ({"test": ""}, "'test' is empty"),
