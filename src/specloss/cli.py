@@ -327,10 +327,11 @@ def train_demo_eagle3(config: Path, out: Path) -> None:
 @app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""
-    from specloss.config import read_yaml
-    from specloss.plan import describe, make_plan
+    from specloss.plan import check_architectures, describe, plan_of
 
-    print(describe(make_plan(read_yaml(config), str(config))))
+    plan = plan_of(config)
+    check_architectures(plan)
+    print(describe(plan))
 
 
 @app.command()

@@ -275,6 +275,25 @@ def _check_pairs(experiment: Experiment) -> None:
             raise ConfigError(f"pairs.{name}: {error}") from None
 
 
+def check_architectures(plan: Plan) -> None:
+    """Whether the local models are of a kind that can be decoded; hub models are known once they are loaded.
+
+    ConfigError, in one line. Not a part of `make_plan`, which every job asks for: it imports transformers.
+    """
+    from specloss.models.checkpoint import ModelError, locate
+    from specloss.models.loading import load_config
+
+    recipes = plan.experiment.recipes
+    for name, pair in plan.experiment.pairs.items():
+        for role in ("target", "draft") if pair.kind == "draft" else ("target",):  # a head is no model of its own
+            model = getattr(pair, role)
+            try:
+                if all(map(os.path.exists, recipes.files(model))) and (found := locate(recipes.place(model))).local:
+                    load_config(found, pair.trust_remote_code)
+            except ModelError as error:
+                raise ConfigError(f"{plan.source}: pairs.{name}.{role}: {error}") from None
+
+
 def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
     """The items of every benchmark. ConfigError for bad arguments and items, and for all data that is out of reach."""
     items, far = {}, []

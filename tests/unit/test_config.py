@@ -247,6 +247,23 @@ def test_the_command_line_says_one_line_and_exits_1(tmp_path, capsys, monkeypatc
     assert words in error and str(path) in error and "\n" not in error
 
 
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_check_names_the_model_of_a_kind_that_cannot_be_decoded(config, tmp_path, capsys, monkeypatch, role):
+    folder = shutil.copytree(DEMO / role, tmp_path / "mistral")
+    model = json.loads((folder / "config.json").read_text()) | {"model_type": "mistral", "sliding_window": 64}
+    (folder / "config.json").write_text(json.dumps(model))
+    config["pairs"]["demo"][role] = str(folder)
+    path = tmp_path / "my.yaml"
+    path.write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(sys, "argv", ["specloss", "check", str(path)])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().err == (
+        f"specloss: error: {path}: pairs.demo.{role}: {folder}: layers that see a window of 64 tokens, of 256; "
+        "only full attention can be rolled back\n"
+    )
+
+
 TWINS = {
     "analysis: {margin: 1}\nseeds: [0]\nanalysis:\n  margin: 3\n": "key 'analysis' stands twice, in lines 1 and 3",
     "seeds: [0]\n'seeds': [0]\n": "key 'seeds' stands twice, in lines 1 and 2",

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from huggingface_hub import hf_hub_download
 from tokenizers import pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specloss.models.checkpoint import Checkpoint, ModelError, check_quantization
 
@@ -42,13 +42,28 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         config = AutoConfig.from_pretrained(
             checkpoint.place, trust_remote_code=trust_remote_code, **checkpoint.arguments
         )
-    kinds = set(getattr(config.get_text_config(), "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise ModelError(
-            f"{checkpoint.name}: layers of kind {', '.join(sorted(kinds))}; only full attention can be rolled back"
-        )
+        known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
+        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] if known else None
+    if not known and not trust_remote_code:
+        raise ModelError(f"{checkpoint.name}: model type {config.model_type} is no causal language model")
+    if unfit := _not_full_attention(model, config.get_text_config()):
+        raise ModelError(f"{checkpoint.name}: {unfit}; only full attention can be rolled back")
     check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
     return config
+
+
+def _not_full_attention(model: Any, config: Any) -> str | None:
+    """What a model has in place of attention to all that came before, in words; None if it has that."""
+    if getattr(model, "_is_stateful", False):
+        return "it keeps a state"
+    kinds = getattr(config, "layer_types", None)
+    if kinds:
+        return None if set(kinds) == {"full_attention"} else f"layers of kind {', '.join(sorted(set(kinds)))}"
+    window = getattr(config, "sliding_window", None)
+    context = getattr(config, "max_position_embeddings", 0)
+    if window and window < context:  # our own masks would take the place of the window's
+        return f"layers that see a window of {window:,} tokens, of {context:,}"
+    return None
 
 
 def load_model(
@@ -114,8 +129,9 @@ def one_line(checkpoint: Checkpoint) -> Iterator[None]:
         yield
     except ModelError:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
-        raise ModelError(f"cannot load {checkpoint.name}{at}: {' '.join(str(error).split())}") from error
+    except Exception as error:  # of every kind: a config alone can raise a dozen
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ModelError(f"cannot load {checkpoint.name}{at}: {reason}") from error
 
 
 def _fetched(checkpoint: Checkpoint) -> Checkpoint:

@@ -88,11 +88,47 @@ def test_a_bad_gguf_file_is_one_line_with_its_name(tmp_path, damage, words):
     assert words in message and str(path) in message
 
 
-def test_an_unknown_architecture_is_one_line(tmp_path):
-    folder = shutil.copytree(DEMO / "target", tmp_path / "target")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "nonesuch"}))
-    assert "nonesuch" in refused(folder)
+NOT_SERVED = [  # what a model's config.json has, and what is said of it
+    ({"model_type": "nonesuch"}, "nonesuch"),
+    ({"model_type": None}, "model_type"),
+    ({"model_type": "t5"}, "model type t5 is no causal language model"),
+    ({"model_type": "mamba"}, "it keeps a state; only full attention can be rolled back"),
+    ({"model_type": "rwkv"}, "it keeps a state"),
+    ({"model_type": "qwen3_next"}, "it keeps a state"),
+    ({"model_type": "gemma2"}, "layers of kind full_attention, sliding_attention; only full attention"),
+    ({"model_type": "mistral", "sliding_window": 64}, "layers that see a window of 64 tokens, of 256; only full"),
+    ({"model_type": "phi3", "sliding_window": 255}, "a window of 255 tokens, of 256"),
+    ({"num_attention_heads": 0}, "by zero"),
+    ({"hidden_size": "wide"}, "hidden_size"),
+    ({"rope_parameters": 3}, "cannot load"),
+]
+
+
+@pytest.mark.parametrize("change, words", NOT_SERVED, ids=[str(change)[:40] for change, _ in NOT_SERVED])
+def test_a_model_that_cannot_be_served_is_one_line_before_its_weights_are_read(tmp_path, change, words):
+    config = json.loads((DEMO / "target/config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value is not None})
+    )
+    with pytest.raises(ModelError) as caught:
+        loading.load_config(locate(str(tmp_path)))
+    message = str(caught.value)
+    assert words in message and str(tmp_path) in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_type": "mistral", "sliding_window": None},
+        {"model_type": "mistral", "sliding_window": 256},  # as long as the context: none
+        {"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 64, "max_window_layers": 2},
+        {"model_type": "gpt2"},
+    ],
+)
+def test_a_window_that_is_off_or_as_long_as_the_context_is_none(tmp_path, change):
+    config = json.loads((DEMO / "target/config.json").read_text()) | change
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert loading.load_config(locate(str(tmp_path))).model_type == change["model_type"]
 
 
 def test_a_gptq_checkpoint_without_its_extra_says_what_to_install(tmp_path):
