@@ -16,10 +16,11 @@ from specloss.benchmarks import Grade
 _STATED = re.compile(
     r"""
     (?: \b (?i:answer|option|choice) \b [*_]*+ \s*+ (?: (?i:is|:|：|=) [*_\s]*+ )++ (?: (?i:option|choice) \s++ )?+
-      | \\boxed \s*+ \{ )
-    (?: \\(?:text|textbf|mathrm) \s*+ \{ )?+ [*_("'`\[{$\s]*+
+      | \\(?:f?boxed|fbox) \s*+ \{ )
+    (?: \\(?:text|textbf|mathrm) \s*+ \{ )?+ (?: [*_("'`\[{$\s] | \\[(\[] )*+
     (?P<letter> [A-Z] )
-    (?! [A-Za-z0-9'] ) (?! (?<=A) \s++ [a-z] ) (?! [)\]]? \s*+ (?: or | and | [/,&] ) \s* [("]? [A-Z] \b )
+    (?! [A-Za-z0-9] | '[A-Za-z] ) (?! (?<=A) \s++ [a-z] )
+    (?! [*_)"'`\]}$]*+ \s*+ (?: or\b | and\b | [/,;&+|] ) \s*+ [*_("'`\[{$]*+ [A-HJ-Z] \b )
     """,
     re.VERBOSE,
 )
