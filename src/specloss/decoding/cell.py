@@ -24,8 +24,11 @@ def load_items(cell: Cell) -> list[Item]:
     """The problems of the cell's benchmark, in their fixed order."""
     benchmark, files = cell.settings["benchmark"], cell.settings.get("files", {})
     for option, known in files.items():
-        if file_hash(Path(benchmark["options"][option])) != known:
-            raise BenchmarkError(f"{benchmark['options'][option]} has changed since the experiment was planned")
+        path = Path(benchmark["options"][option])
+        if not path.exists():
+            raise BenchmarkError(f"{path} is gone since the experiment was planned")
+        if file_hash(path) != known:
+            raise BenchmarkError(f"{path} has changed since the experiment was planned")
     return _load(benchmark["task"], json.dumps([benchmark["options"], files]))
 
 

@@ -1,5 +1,7 @@
 """A user's own prompts: graded in five ways, decoded by the demo pair, and not graded at all."""
 
+from pathlib import Path
+
 import pytest
 from benchmark_data import OURS
 
@@ -81,4 +83,7 @@ def test_a_file_that_changed_after_the_plan_is_not_decoded(cell):
     with open(cell.settings["benchmark"]["options"]["file"], "a") as file:
         file.write('{"prompt": "22*07?"}\n')
     with pytest.raises(BenchmarkError, match=r"own\.jsonl has changed since the experiment was planned"):
+        load_items(cell)
+    Path(cell.settings["benchmark"]["options"]["file"]).unlink()
+    with pytest.raises(BenchmarkError, match=r"own\.jsonl is gone since the experiment was planned"):
         load_items(cell)
