@@ -184,21 +184,29 @@ def _if_traced(column: str, term: str) -> str:
 def _drop_uneven(study: Study, problems: pd.DataFrame, status: list[str]) -> list[str]:
     """Mark cells whose problems are not those of the others of their pair and benchmark: no comparison is paired then.
 
-    Right is the largest set, of equally large ones the most frequent, of equally frequent ones the first.
+    Right is the largest set, of equally large ones the most frequent, of equally frequent ones the first. Nor may a
+    cell have fewer answers to them than another.
     """
     sets = {number: frozenset(cell) for number, cell in problems.groupby("cell")["index"]}
-    by_place: dict[tuple[str, str], Counter[frozenset]] = {}
-    for number, found in sets.items():
-        place = (study.cells[number].pair, study.cells[number].benchmark)
-        by_place.setdefault(place, Counter())[found] += 1
+    answers = problems.groupby("cell")["samples"].sum()
+    by_place: dict[tuple[str, str], list[int]] = {}
+    for number in sets:
+        by_place.setdefault((study.cells[number].pair, study.cells[number].benchmark), []).append(number)
     status = list(status)
-    for number, found in sets.items():
-        seen = by_place[study.cells[number].pair, study.cells[number].benchmark]
+    for numbers in by_place.values():
+        seen = Counter(sets[number] for number in numbers)
         expected = max(seen, key=lambda problems: (len(problems), seen[problems]))
-        if len(found) < len(expected):
-            status[number] = f"only {len(found)} of {len(expected)} problems"
-        elif found != expected:
-            status[number] = f"{len(found - expected)} of its {len(found)} problems are not those of the other cells"
+        most = max(answers[number] for number in numbers if sets[number] == expected)
+        for number in numbers:
+            found = sets[number]
+            if len(found) < len(expected):
+                status[number] = f"only {len(found)} of {len(expected)} problems"
+            elif found != expected:
+                status[number] = (
+                    f"{len(found - expected)} of its {len(found)} problems are not those of the other cells"
+                )
+            elif answers[number] < most:
+                status[number] = f"only {answers[number]:.0f} of {most:.0f} answers"
     return status
 
 

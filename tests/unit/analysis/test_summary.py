@@ -182,6 +182,21 @@ def test_a_cell_with_fewer_problems_than_its_peers_is_missing(tmp_path):
     assert summarise(path, results)["status"][0] == "only 1 of 3 problems"
 
 
+def test_a_cell_with_fewer_answers_to_a_problem_than_its_peers_is_missing(tmp_path):
+    path, results = write_experiment(tmp_path, problems=0, seeds=(0, 1), grids={"standard_sd": [None]})
+    for cell, answers in zip(Study.read(path).cells, (1, 2), strict=False):
+        rows = [
+            [make(0) | {"sample": sample} for sample in range(answers)]
+            for make in (
+                lambda i: step_row(i, 0, 0, 4, 1, 0.5),
+                lambda i: generation_row(i, 1, "length"),
+                lambda i: graded_row(i, True),
+            )
+        ]
+        save_cell(cell, results, *rows)
+    assert list(summarise(path, results)["status"])[:2] == ["only 1 of 2 answers", "whole"]
+
+
 def test_a_cell_with_as_many_but_other_problems_than_its_peers_is_missing(tmp_path):
     path, results = write_experiment(tmp_path, problems=2, seeds=(0, 1, 2), grids={"standard_sd": [None]})
     rows = [
