@@ -4,11 +4,14 @@ import os
 import shlex
 import sys
 
+from snakemake.utils import update_config
+
 from specloss.cluster.head import OWNER, owner_here
 from specloss.cluster.relay import follow
 from specloss.config import ConfigError, read_yaml
 from specloss.plan import describe, make_plan
 from specloss.workflow import cancel_orphans, claim_folder, remember_owner
+from specloss.yamlfile import as_written
 
 if "name" not in config:  # none given by --configfile: the embedded default
 
@@ -16,6 +19,8 @@ if "name" not in config:  # none given by --configfile: the embedded default
 
 
 SOURCE = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "config"
+# what --config and a profile say: Snakemake leaves lists and mappings of it as texts
+update_config(config, as_written(workflow.config_settings.config))
 MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
 
 
 class ConfigError(ValueError):
@@ -30,6 +33,18 @@ def read_yaml(path: Path | str) -> Any:
         raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+
+
+def as_written(value: Any) -> Any:
+    """What the texts in lists and mappings would be in a YAML file: of `--config` Snakemake keeps them as texts."""
+    if isinstance(value, Mapping):
+        return {key: as_written(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [as_written(entry) for entry in value]
+    if isinstance(value, str):
+        tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, value, (True, False))
+        return yaml.SafeLoader("").construct_object(yaml.ScalarNode(tag, value)) if tag in PLAIN else value
+    return value
 
 
 def _twin(root: yaml.Node | None) -> str | None:

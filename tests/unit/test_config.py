@@ -341,6 +341,15 @@ def test_snakemake_itself_refuses_a_bad_config_before_any_work(config, tmp_path,
     assert not (tmp_path / "results").exists()
 
 
+def test_what_a_command_line_says_has_the_types_that_a_file_would_give_it(config, tmp_path):
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1", "-n"]
+    command += ["--configfile", "my.yaml", "--config", "seeds=[0, 1, 2, 3]", "cluster={gpus_per_pair: 1, actors: 2}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert " x 4 seeds" in done.stderr
+
+
 @pytest.fixture
 def trees(config):
     """The config with the head of the tests' data in place of the draft: it is only looked at, not loaded."""
