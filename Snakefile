@@ -8,10 +8,9 @@ from snakemake.utils import update_config
 
 from specloss.cluster.head import OWNER, owner_here
 from specloss.cluster.relay import follow
-from specloss.config import ConfigError, read_yaml
 from specloss.plan import describe, make_plan
 from specloss.workflow import cancel_orphans, claim_folder, remember_owner
-from specloss.yamlfile import as_written
+from specloss.yamlfile import ConfigError, as_written, read_yaml
 
 if "name" not in config:  # none given by --configfile: the embedded default
 

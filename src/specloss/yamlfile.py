@@ -42,8 +42,9 @@ def as_written(value: Any) -> Any:
     if isinstance(value, list):
         return [as_written(entry) for entry in value]
     if isinstance(value, str):
-        tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, value, (True, False))
-        return yaml.SafeLoader("").construct_object(yaml.ScalarNode(tag, value)) if tag in PLAIN else value
+        loader = yaml.SafeLoader("")
+        tag = loader.resolve(yaml.ScalarNode, value, (True, False))
+        return loader.construct_object(yaml.ScalarNode(tag, value)) if tag in PLAIN else value
     return value
 
 

@@ -42,9 +42,8 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         config = AutoConfig.from_pretrained(
             checkpoint.place, trust_remote_code=trust_remote_code, **checkpoint.arguments
         )
-        known = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-        model = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)] if known else None
-    if not known and not trust_remote_code:
+        model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+    if model is None and not trust_remote_code:
         raise ModelError(f"{checkpoint.name}: model type {config.model_type} is no causal language model")
     if unfit := _not_full_attention(model, config.get_text_config()):
         raise ModelError(f"{checkpoint.name}: {unfit}; only full attention can be rolled back")
