@@ -113,7 +113,7 @@ class _Side:
 
     @property
     def baselines(self) -> list[Setting]:
-        return [self.evidence.study.reference(setting) for setting in self.grid]  # type: ignore[misc]
+        return self.evidence.study.references(self.grid)
 
     @property
     def framework(self) -> str:

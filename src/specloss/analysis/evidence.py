@@ -40,10 +40,7 @@ class Evidence:
 
     def gap(self, metric: str, places: list[Place], settings: list[Setting]) -> Interval:
         """Mean difference of the settings from what each is compared with (`Study.reference`), paired by problem."""
-        baselines = [self.study.reference(setting) for setting in settings]
-        if any(baseline is None for baseline in baselines):
-            raise ValueError("the lossless run is not compared with anything")
-        return interval(self.bootstrap.difference(metric, places, settings, baselines))  # type: ignore[arg-type]
+        return interval(self.bootstrap.difference(metric, places, settings, self.study.references(settings)))
 
     def loss(self, metric: str, places: list[Place], settings: list[Setting]) -> Interval:
         """Mean difference of the settings from the lossless run, paired by problem."""

@@ -53,8 +53,8 @@ def check(evidence: Evidence) -> list[Finding]:
         ]
         for gate in study.gates:
             grid = study.methods[gate]
-            compared = [*grid, *(study.reference(setting) for setting in grid)]
-            found += [_with_reason(evidence, f(evidence, pair, gate), compared) for f in (_gate, _gate_trend)]  # type: ignore[arg-type]
+            compared = [*grid, *study.references(grid)]
+            found += [_with_reason(evidence, f(evidence, pair, gate), compared) for f in (_gate, _gate_trend)]
         found += [
             _with_reason(
                 evidence, _never_slower(evidence, pair), [*study.with_rule("lenience", "cos"), study.lossless]
@@ -160,9 +160,9 @@ def _gate_trend(evidence: Evidence, pair: str, gate: str) -> Finding | None:
     if not study.has_levels:
         return None
     grid, places = study.methods[gate], sorted(evidence.places(pair), key=lambda p: study.levels[p.benchmark])
-    baselines = [study.reference(setting) for setting in grid]
+    baselines = study.references(grid)
     levels = [study.levels[place.benchmark] for place in places]
-    draws = [evidence.bootstrap.difference("accuracy", [place], grid, baselines) for place in places]  # type: ignore[arg-type]
+    draws = [evidence.bootstrap.difference("accuracy", [place], grid, baselines) for place in places]
     trend = interval(slope(levels, draws))
     holds = _below(trend, 0)
     by_level = "; ".join(

@@ -45,7 +45,7 @@ def _gap_rows(evidence: Evidence, pair: str, gate: str) -> list[dict]:
     grid = study.methods[gate]
     groups = [(OVERALL, grid), *((f"{s.param:g}", [s]) for s in grid)]
     for param, settings in groups:
-        baselines = [study.reference(setting) for setting in settings]
+        baselines = study.references(settings)
         for place in sorted(evidence.places(pair), key=lambda p: study.levels[p.benchmark]):
             gap = evidence.gap("accuracy", [place], settings)
             rows.append(
@@ -53,19 +53,17 @@ def _gap_rows(evidence: Evidence, pair: str, gate: str) -> list[dict]:
                     "pair": pair,
                     "method": gate,
                     "param": param,
-                    "against": baselines[0].method,  # type: ignore[union-attr]
+                    "against": baselines[0].method,
                     "benchmark": place.benchmark,
                     "level": study.levels[place.benchmark],
                     "accuracy": boot.mean("accuracy", [place], settings)[0],
-                    "baseline_accuracy": boot.mean("accuracy", [place], baselines)[0],  # type: ignore[arg-type]
+                    "baseline_accuracy": boot.mean("accuracy", [place], baselines)[0],
                     "lossless_accuracy": boot.value("accuracy", place, study.lossless)[0],
                     "gap": gap.estimate,
                     "gap_low": gap.low,
                     "gap_high": gap.high,
                     "missing": evidence.reason(
-                        {"accuracy": gap.estimate},
-                        [place],
-                        [*settings, *baselines, study.lossless],  # type: ignore[list-item]
+                        {"accuracy": gap.estimate}, [place], [*settings, *baselines, study.lossless]
                     ),
                 }
             )

@@ -178,8 +178,7 @@ def _paper(evidence: Evidence, number: int, line: Line, places: list[Place]) -> 
 
 
 def _contrast(evidence: Evidence, places: list[Place], line: Line) -> Contrast:
-    baselines = [evidence.study.reference(setting) for setting in line.grid]
-    return evidence.contrast(places, [*line.grid], baselines)  # type: ignore[arg-type]
+    return evidence.contrast(places, [*line.grid], evidence.study.references(line.grid))
 
 
 def _effect_row(contrast: Contrast, verdict: Verdict, against: str) -> dict:

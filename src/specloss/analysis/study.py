@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -163,6 +163,13 @@ class Study:
         if setting.method == LOSSLESS:
             return None
         return self.setting(*setting.matched) if setting.matched else self.lossless
+
+    def references(self, settings: Iterable[Setting]) -> list[Setting]:
+        """`reference` of each. ValueError for the lossless run."""
+        found = [self.reference(setting) for setting in settings]
+        if None in found:
+            raise ValueError("the lossless run is not compared with anything")
+        return found  # type: ignore[return-value]
 
     def is_gate(self, method: str) -> bool:
         """Whether the method has a matched truncation baseline of its own."""

@@ -82,10 +82,10 @@ def gaps(evidence: Evidence) -> Table:
                 for benchmark, level, places in groups:
                     row = _gap_row(evidence, places, settings)
                     gap = Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan)
-                    compared = [*settings, *(study.reference(setting) for setting in settings)]
-                    row["missing"] = evidence.reason({"accuracy": gap.estimate}, places, compared)  # type: ignore[arg-type]
+                    compared = [*settings, *study.references(settings)]
+                    row["missing"] = evidence.reason({"accuracy": gap.estimate}, places, compared)
                     rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
-                    why = evidence.why_absent("accuracy", places, compared)  # type: ignore[arg-type]
+                    why = evidence.why_absent("accuracy", places, compared)
                     line[benchmark] = effect_text(gap, 1, why)
                 shown.append(with_pair(evidence, pair, dict(line)))
     rows = [{key: row.get(key) for key in GAP_COLUMNS} for row in rows]
@@ -100,11 +100,10 @@ def gaps(evidence: Evidence) -> Table:
 
 
 def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -> dict[str, Any]:
-    baselines = [evidence.study.reference(setting) for setting in settings]
-    boot = evidence.bootstrap
+    baselines, boot = evidence.study.references(settings), evidence.bootstrap
     return {
         "accuracy": boot.mean("accuracy", places, settings)[0],
-        "baseline_accuracy": boot.mean("accuracy", places, baselines)[0],  # type: ignore[arg-type]
+        "baseline_accuracy": boot.mean("accuracy", places, baselines)[0],
     } | effect_columns("gap", evidence.gap("accuracy", places, settings))
 
 
