@@ -3,7 +3,11 @@ r"""Final answers of mathematical solutions: where they stand, and whether they 
 A final answer is what the last `\boxed{}` or `\fbox{}` holds, else what follows the last `####`, else what follows the
 last "final answer is", "answer is" or "answer:". There is no guess: a text without any of them is a parse failure.
 
-Equality is decided by `math-verify`. Its time-outs are signals, so `grade_answer` must be called from a main thread.
+"Answer" may also be a heading, with the final answer below it.
+
+Plain arithmetic is compared exactly (`specloss.benchmarks.rationals`), all else by `math-verify`. Its time-outs are
+signals, so `grade_answer` must be called from a main thread. What would cost too much to compute equals nothing but the
+same text.
 """
 
 from __future__ import annotations
@@ -14,15 +18,17 @@ from functools import lru_cache
 from typing import Any
 
 from specloss.benchmarks import Grade
+from specloss.benchmarks.rationals import TooLargeError, may_be_large, rational
 
 MAX_CHARACTERS = 500  # of an answer that is looked at; a longer one is no final answer
 
 _BOX = re.compile(r"\\(?:f?boxed|fbox)(?![A-Za-z])\s*+(\{|[^\s{$][^\s$]{0,40}+\$)")
 _HASHES = re.compile(r"^[ \t]*+####[ \t]*+(\S.*)$", re.MULTILINE)
 _PHRASE = re.compile(
-    r"\banswer\b\s*+(?:is\b\s*+:?|:)[\s*]*+(?=\S)"
-    r"(?!(?:not|right|wrong|(?:in)?correct)\b)",  # these state none
-    re.IGNORECASE,
+    r"(?:(?<![^\W_])answer(?![^\W_])[*_]*+\s*+(?:is\b\s*+:?|:)"
+    r"|^[ \t]*+(?:#{1,6}[ \t]|[*_]{2})[^\n]{0,40}?(?<![^\W_])answer[*_]*+[ \t]*+\n)"  # a heading
+    r"[\s*]*+(?=\S)(?!(?:not|right|wrong|(?:in)?correct)\b)",  # these state none
+    re.IGNORECASE | re.MULTILINE,
 )
 _WRAPPED_NUMBER = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\s*\{\s*([-+]?[0-9][0-9.,]*)\s*\}")
 _THIN_SPACE = re.compile(r"\\!|(?<=[0-9])(?:\\[,:; ]|~)(?=[0-9]{3}(?![0-9]))")  # within a number
@@ -76,10 +82,46 @@ def equal(gold: str, answer: str) -> bool:
         return True
     if threading.current_thread() is not threading.main_thread():
         raise RuntimeError("math-verify's time-outs are signals: call it from a main thread")
+    try:
+        exact = rational(gold), rational(answer)
+    except TooLargeError:
+        return False
+    if exact[0] is not None and exact[1] is not None:
+        return exact[0].equals(exact[1])
+    if may_be_large(gold) or may_be_large(answer):
+        return False
+    try:
+        return _verified(gold, answer)
+    except Exception:  # sympy and its parser meet untrusted text
+        return False
+
+
+def _verified(gold: str, answer: str) -> bool:
     import math_verify  # a second of imports
 
     ours, theirs = _parsed(gold), _parsed(answer)
-    return bool(ours and theirs and math_verify.verify(list(ours), list(theirs)))
+    if not ours or not theirs or not math_verify.verify(list(ours), list(theirs)):
+        return False
+    if "%" in gold + answer:
+        return True
+    # math-verify takes what is below 1e-15 for zero
+    constants = [(one, other) for one in ours for other in theirs if _is_constant(one) and _is_constant(other)]
+    return not constants or any(_near(one, other) for one, other in constants)
+
+
+def _is_constant(value: Any) -> bool:
+    from sympy import Expr
+
+    return isinstance(value, Expr) and bool(value.is_number)
+
+
+def _near(one: Any, other: Any) -> bool:
+    """Whether two constants are equal as far as 30 digits show, or five where one of them is a decimal."""
+    from sympy import Float
+
+    size, difference = abs(one.doit().evalf(30)), abs((one.doit() - other.doit()).evalf(30))
+    tolerance = 1e-5 if one.has(Float) or other.has(Float) else 1e-20
+    return not difference > tolerance * (size if size != 0 else 1)
 
 
 @lru_cache(maxsize=4096)

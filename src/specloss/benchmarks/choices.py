@@ -147,7 +147,7 @@ def _label(words: dict[str, list[str]], labels: Iterable[str]) -> str:
     wrong = "".join(rf"(?<! {_literal(word)} )(?<! {_literal(word)}\s )" for word in _spellings(words.get("wrong", [])))
     bounded = [label for label in labels if not _UNSPACED.search(label)]
     unbounded = [label for label in labels if _UNSPACED.search(label)]
-    return rf"(?: (?i:{wrong}) (?: (?<!\w) {_any(bounded)} | {_any(unbounded)} ) )"
+    return rf"(?: (?i:{wrong}) (?: (?<![^\W_]) {_any(bounded)} | {_any(unbounded)} ) )"
 
 
 def _any(words: Iterable[str], end: bool = False) -> str:
