@@ -6,7 +6,6 @@ Every key of `config/*.yaml` is a field here, with its meaning as the field's de
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Callable
 from functools import cache
@@ -19,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from specloss.benchmarks import LOCAL_FILES
 from specloss.cells import Cell
 from specloss.decoding.shape import TreeShape
-from specloss.files import file_hash
+from specloss.files import FileError, file_hash
 from specloss.models.checkpoint import fingerprint
 from specloss.models.recipe import Recipe, Recipes
 from specloss.section import Model
@@ -344,9 +343,8 @@ def _contents(name: str, benchmark: Benchmark, hash_of: Callable[[Path], str]) -
     files = {option: benchmark.options[option] for option in LOCAL_FILES if benchmark.options.get(option)}
     try:
         hashes = {option: hash_of(Path(str(path))) for option, path in files.items()}
-    except OSError as error:
-        at = f"benchmarks.{name}.options"
-        raise ConfigError(f"{at}: cannot read {error.filename}: {os.strerror(error.errno or 0)}") from None
+    except FileError as error:
+        raise ConfigError(f"benchmarks.{name}.options: {error}") from None
     return {"files": hashes} if hashes else {}
 
 
