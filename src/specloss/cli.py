@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import signal
@@ -388,13 +389,15 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
             raise
-        print(f"specloss: error: {error}", file=sys.stderr)
+        print(f"specloss: error: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(1)
 
 
 def _is_for_users(error: Exception) -> bool:
-    """Errors that say all in one line, by convention of this package: subclasses defined in it."""
-    return type(error).__module__.startswith("specloss.")
+    """Errors that say all in one line: those of this package, by convention, and what the system says of a file."""
+    return type(error).__module__.startswith("specloss.") or (
+        isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC)
+    )
 
 
 if __name__ == "__main__":

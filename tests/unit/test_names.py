@@ -1,4 +1,4 @@
-"""A config takes the names that can be paths, wildcards, columns and titles as they are, and MLflow takes their keys."""
+"""A config takes the names that can be paths, wildcards and columns as they are, and MLflow takes their keys."""
 
 import re
 
