@@ -21,7 +21,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specloss.files import write_text
+from specloss.files import FileError, read_json, write_text
 
 STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "graded.parquet", "cell.json"
 FAILURE = "failure.txt"
@@ -90,7 +90,7 @@ class Cell:
     def stale_reason(self, results: Path) -> str | None:
         """Why the finished cell on disk is not this cell: the first setting that differs; None if it is the same."""
         try:
-            meta = json.loads((self.folder(results) / META).read_text())
+            meta = read_json(self.folder(results) / META)
             if meta["key"] == self.key:
                 return None
             was = Cell.from_dict(meta["cell"])._determines
@@ -141,8 +141,11 @@ class Batch:
 
 def read_batch(path: Path) -> tuple[Batch, dict[str, Any]]:
     """The batch and the `cluster` settings of the config that a batch file carries."""
-    content = json.loads(path.read_text())
-    return Batch(tuple(Cell.from_dict(c) for c in content["cells"])), content["cluster"]
+    content = read_json(path)
+    try:
+        return Batch(tuple(Cell.from_dict(c) for c in content["cells"])), content["cluster"]
+    except (KeyError, TypeError):
+        raise FileError(f"{path}: not a batch file of specloss") from None
 
 
 def plan_batches(cells: list[Cell], results: Path, cells_per_job: int) -> dict[str, Batch | None]:

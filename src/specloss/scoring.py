@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from specloss.benchmarks import get_benchmark
 from specloss.cells import EXPERIMENT, FAILURE, GENERATIONS, GRADED, META, Cell, experiment_folder
-from specloss.files import replacing
+from specloss.files import read_json, replacing
 from specloss.grading import grade_all
 from specloss.schema import GRADED as SCHEMA
 
@@ -38,7 +38,10 @@ def score_cell(folder: Path, workers: int = 1) -> None:
         # its first two lines are the cell and the reason
         reason = ": ".join(failure.read_text().splitlines()[:2]) if failure.exists() else "it was never decoded"
         raise NotDecoded(f"{folder}: nothing to grade: {reason}")
-    cell = Cell.from_dict(json.loads((folder / META).read_text())["cell"])
+    try:
+        cell = Cell.from_dict(read_json(folder / META)["cell"])
+    except (KeyError, TypeError):
+        raise NotDecoded(f"{folder / META}: not the cell.json of a cell") from None
     task, grading = cell.settings["benchmark"]["task"], _grading(folder, cell)
     columns = ["problem", "index", "sample", "text", "reference"]
     try:
@@ -82,5 +85,5 @@ def _grading(folder: Path, cell: Cell) -> dict[str, Any]:
     path = experiment_folder(folder) / EXPERIMENT
     if not path.exists():
         return {}
-    benchmarks = json.loads(path.read_text(encoding="utf-8"))["config"]["benchmarks"]
+    benchmarks = read_json(path)["config"]["benchmarks"]
     return benchmarks.get(cell.benchmark, {}).get("grading", {})

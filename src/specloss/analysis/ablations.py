@@ -186,7 +186,7 @@ def _coupling_row(
         change = _difference(evidence, evidence.study.metric(name, pair), places, settings, others)
         row |= effect_columns(f"delta_{name}", change)
         line[f"Δ {HEADS[name]}"] = effect_text(change, digits, evidence.why_absent(name, places, [*settings, *others]))
-    row["missing"] = evidence.reason({"accuracy": row["delta_accuracy"]}, places, [*settings, *others])
+    row["missing"] = evidence.reason({"accuracy": row["delta_accuracy"]}, places, [*settings, *others], intervals=True)
     return row, line
 
 
@@ -215,7 +215,8 @@ def _difference(
 def _missing(
     evidence: Evidence, values: dict[str, Interval], places: list[Place], settings: list[Setting]
 ) -> dict[str, str]:
-    return {"missing": evidence.reason({name: found.estimate for name, found in values.items()}, places, settings)}
+    estimates = {name: found.estimate for name, found in values.items()}
+    return {"missing": evidence.reason(estimates, places, settings, intervals=True)}
 
 
 def _columns(values: dict[str, Interval]) -> dict[str, float]:

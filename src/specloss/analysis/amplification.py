@@ -15,7 +15,7 @@ from scipy.stats import norm
 from specloss import paper
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.frameworks import Frameworks, TableError
-from specloss.analysis.statistics import MISSING, Draws, interval
+from specloss.analysis.statistics import MISSING, Draws, ends_text, interval
 from specloss.analysis.study import Place, Setting
 from specloss.analysis.table import Table, effect_columns, effect_text, rounded
 from specloss.cells import format_param
@@ -29,19 +29,21 @@ class Ratio:
     """A ratio with its confidence set by Fieller's theorem: all ratios that the data do not contradict.
 
     `inside`: they are from `low` to `high`; else all that are not between the two (both NaN: any at all), which is so
-    when the denominator is not distinguishable from zero.
+    when the denominator is not distinguishable from zero. None: there are too few problems to tell.
     """
 
     estimate: float
     low: float
     high: float
-    inside: bool
+    inside: bool | None
 
     @property
     def text(self) -> str:
         """`4.2 [1.3, 20.1]`, or in words that it has no bounds."""
         if np.isnan(self.estimate):
             return "missing"
+        if self.inside is None:
+            return f"{self.estimate:.1f} {ends_text(np.nan, np.nan, 1)}"
         if self.inside:
             return f"{self.estimate:.1f} [{self.low:.1f}, {self.high:.1f}]"
         if np.isnan(self.low):
@@ -57,6 +59,8 @@ def fieller(top: Draws, bottom: Draws, confidence: float) -> Ratio:
     if not (np.isfinite(top[0]) and np.isfinite(bottom[0])):
         return Ratio(np.nan, np.nan, np.nan, False)
     estimate = top[0] / bottom[0] if bottom[0] else np.inf
+    if np.isnan(top[1:] - bottom[1:]).all():
+        return Ratio(float(estimate), np.nan, np.nan, None)
     z2 = norm.ppf((1 + confidence) / 2) ** 2
     (var_top, both), (_, var_bottom) = np.cov(top[1:], bottom[1:])
     a = bottom[0] ** 2 - z2 * var_bottom
@@ -149,7 +153,8 @@ def _row(single: _Side, eagle: _Side, confidence: float) -> tuple[dict, dict[str
             name = f"{side.framework}_delta_{quantity}"
             row |= effect_columns(name, effect)
             text = effect_text(effect, digits, side.absent(quantity))
-            if theirs := side.printed().get(f"delta_{quantity}"):
+            theirs = side.printed().get(f"delta_{quantity}", np.nan)
+            if not np.isnan(theirs):  # zero is a number
                 row |= {f"{name}_paper": theirs, f"{name}_less_paper": effect.estimate - theirs}
                 text += (
                     f" (paper {theirs:+.2f}"

@@ -11,6 +11,7 @@ from specloss.analysis.grid_tables import SPEEDS, verdicts
 from specloss.analysis.verdicts import (
     FASTER,
     FASTER_BUT_WORSE,
+    FEW,
     MISSING,
     NOT_FASTER,
     NOT_GRADED,
@@ -20,7 +21,7 @@ from specloss.analysis.verdicts import (
 )
 from specloss.cells import format_param
 
-ORDER = (FASTER, FASTER_BUT_WORSE, WORSE, UNCLEAR, NOT_FASTER, NOT_GRADED, MISSING)
+ORDER = (FASTER, FASTER_BUT_WORSE, WORSE, UNCLEAR, NOT_FASTER, NOT_GRADED, FEW, MISSING)
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def _numbers(rows: pd.DataFrame, kind: str, verdict: str) -> str:
     if verdict == MISSING:
         return "; ".join(dict.fromkeys(why.removeprefix("missing: ") for why in rows[f"{kind}_comparison_missing"]))
     parts = [f"speed {_span(rows[f'{kind}_speed_ratio'], '.2f')} times"]
-    if verdict != NOT_GRADED:
+    if not rows[f"{kind}_delta_accuracy"].isna().any():
         parts.append(f"accuracy {_span(rows[f'{kind}_delta_accuracy'], '+.1f')} points")
     if verdict == UNCLEAR:
         losses, gains = (rows[f"{kind}_could_have_found_{name}"].dropna() for name in ("loss", "gain"))

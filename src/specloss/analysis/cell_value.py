@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from specloss import paper
 from specloss.analysis.completeness import WHOLE, cell_status
-from specloss.analysis.statistics import Bootstrap, interval, mean_over_seeds
+from specloss.analysis.statistics import Bootstrap, ends_text, interval, mean_over_seeds
 from specloss.analysis.study import Setting
 from specloss.analysis.summary import measure
 from specloss.analysis.table_cell import GAP, SETTING, TableCell
@@ -61,7 +61,7 @@ def measure_cell(cell: TableCell, results: Path) -> pd.DataFrame:
         row |= {"value": found.estimate, "low": found.low, "high": found.high}  # type: ignore[union-attr]
         row["paper"], row["paper_std"] = (printed.get(row["quantity"] + end, np.nan) for end in ("", "_std"))
         row["agrees"] = None
-        if not (np.isnan(row["paper"]) or np.isnan(row["value"])):
+        if not (np.isnan(row["paper"]) or np.isnan(row["low"])):
             row["agrees"] = bool(row["low"] <= row["paper"] <= row["high"])
         if difference is not None:
             row["baseline"] = interval(bootstrap.mean(metric, places, references)).estimate  # type: ignore[arg-type]
@@ -129,14 +129,12 @@ def cell_text(cell: TableCell, rows: pd.DataFrame) -> str:
             [
                 study.metric(row["quantity"], cell.pair),
                 _number(row["value"], digits, sign),
-                f"[{_number(row['low'], digits, sign)}, {_number(row['high'], digits, sign)}]",
+                "missing" if np.isnan(row["value"]) else ends_text(row["low"], row["high"], digits, sign),
                 _number(row["std"], digits),
                 "" if np.isnan(row["paper"]) else f"{row['paper']:{sign}.2f}{spread}",
                 {None: "", True: "yes", False: "no"}[row["agrees"]],
                 _number(row.get("baseline", np.nan), digits),
-                f"{_number(row.get('delta', np.nan), digits, '+')} "
-                f"[{_number(row.get('delta_low', np.nan), digits, '+')}, "
-                f"{_number(row.get('delta_high', np.nan), digits, '+')}]",
+                _difference(row, digits),
             ]
         )
     keep += [6, 7] if based else []
@@ -186,6 +184,12 @@ def _why_not_compared(cell: TableCell) -> str:
 def _names(settings: Iterable[Setting]) -> str:
     settings = list(settings)
     return settings[0].label if len(settings) == 1 else ", ".join(dict.fromkeys(s.method for s in settings))
+
+
+def _difference(row: dict[str, Any], digits: int) -> str:
+    difference = row.get("delta", np.nan)
+    ends = "" if np.isnan(difference) else f" {ends_text(row['delta_low'], row['delta_high'], digits, '+')}"
+    return _number(difference, digits, "+") + ends
 
 
 def _number(value: float, digits: int, sign: str = "") -> str:

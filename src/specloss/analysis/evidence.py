@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from specloss.analysis.completeness import WHOLE
-from specloss.analysis.statistics import MISSING, Bootstrap, Interval, interval
+from specloss.analysis.statistics import FEWEST, MISSING, TOO_FEW, Bootstrap, Interval, interval
 from specloss.analysis.study import Place, Setting, Study
 from specloss.analysis.summary import PROBLEMS, read_problems, read_summary
 from specloss.analysis.verdicts import Contrast
@@ -83,15 +83,22 @@ class Evidence:
         unmeasured = "not graded" if metric in ("accuracy", "parse_failures") else "not traced"
         return self.why_missing(places, settings) or unmeasured
 
-    def reason(self, values: Mapping[str, float], places: list[Place], settings: list[Setting]) -> str:
-        """What a CSV says of a row's empty fields: which cells are missing and why, or what was not measured."""
+    def reason(
+        self, values: Mapping[str, float], places: list[Place], settings: list[Setting], intervals: bool = False
+    ) -> str:
+        """What a CSV says of a row's empty fields: which cells are missing and why, or what was not measured.
+
+        With `intervals` also why those that there should be are not there.
+        """
         if why := self.why_missing(places, settings):
             return why
         absent: dict[str, list[str]] = {}
         for name, value in values.items():
             if np.isnan(value):
                 absent.setdefault(self.why_absent(name, places, settings), []).append(name)
-        return "; ".join(f"{', '.join(names)} {why}" for why, names in absent.items())
+        told = [f"{', '.join(names)} {why}" for why, names in absent.items()]
+        few = any(len(self.bootstrap.problems[place]) < FEWEST for place in places)
+        return "; ".join(told + [f"no intervals: {TOO_FEW}"] * (intervals and few))
 
     def why_missing(self, places: list[Place], settings: list[Setting]) -> str:
         """Why a number over these cells is missing: how many of them, and the most frequent reason; '' if none is."""

@@ -15,7 +15,7 @@ from typing import Literal
 import pandas as pd
 
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.statistics import Draws, Interval, holm_below_zero, interval, slope
+from specloss.analysis.statistics import Draws, Interval, ends_text, holm_below_zero, interval, slope
 from specloss.analysis.study import CEILING, INTERPOLATION, LOSSLESS, Place, Setting, level_text
 from specloss.analysis.verdicts import NOT_GRADED
 
@@ -130,6 +130,7 @@ def _lenience(evidence: Evidence, pair: str) -> Finding | None:
         "false": ", which noise does not explain",
         "not distinguishable": f"; this size cannot rule out a change of {reach:.1f} points",
     }.get(holds, "")
+    end = "" if effect.too_few else end
     return Finding(
         "lenience_within_noise",
         pair,
@@ -287,6 +288,8 @@ def _above(effect: Interval, bound: float) -> Holds:
 def _claim(effect: Interval, true: Callable[[float], bool]) -> Holds:
     if effect.missing:
         return "missing"
+    if effect.too_few:
+        return "not distinguishable"
     ends = true(effect.low), true(effect.high)
     return "true" if all(ends) else "not distinguishable" if any(ends) else "false"
 
@@ -313,7 +316,7 @@ def points(effect: Interval, digits: int = 1, unit: str = " points") -> str:
     """`-3.2 points [-5.0, -1.4]`."""
     if effect.missing:
         return "missing"
-    return f"{effect.estimate:+.{digits}f}{unit} [{effect.low:+.{digits}f}, {effect.high:+.{digits}f}]"
+    return f"{effect.estimate:+.{digits}f}{unit} {ends_text(effect.low, effect.high, digits, '+')}"
 
 
 def _params(grid: list[Setting]) -> str:

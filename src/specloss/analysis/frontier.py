@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
-from specloss.analysis.statistics import interval, over_seeds
+from specloss.analysis.statistics import ends_text, interval, over_seeds
 from specloss.analysis.study import LOSSLESS, Place
 
 OFFSETS = ((4, 4), (4, -9), (-14, 4), (-14, -9))  # points; labels of different methods keep out of each other's way
@@ -61,7 +61,7 @@ def _mark(axes: Axes, data: pd.DataFrame) -> dict[str, str]:
         axes.plot(row["be"], row["accuracy"], "o", markersize=9, alpha=0, gid=f"point-{number}", zorder=9)
         setting = row["method"] if pd.isna(row["param"]) else f"{row['method']} ({row['param']:g})"
         values = [
-            f"{head} {row[name]:.{digits}f}{unit} [{row[f'{name}_low']:.{digits}f}, {row[f'{name}_high']:.{digits}f}]"
+            f"{head} {row[name]:.{digits}f}{unit} {ends_text(row[f'{name}_low'], row[f'{name}_high'], digits)}"
             for name, head, digits, unit in (("be", "BE", 2, ""), ("accuracy", "accuracy", 1, " %"))
         ]
         hover[f"point-{number}"] = "\n".join([f"{setting} on {row['benchmark']}", *values])
@@ -76,7 +76,8 @@ def _row(evidence: Evidence, place: Place, method: str, param: float | None) -> 
         value = interval(boot.value(metric, place, setting))
         row |= {name: value.estimate, f"{name}_low": value.low, f"{name}_high": value.high}
         row[f"{name}_std"] = over_seeds(study, evidence.summary, metric, place, setting)[1]
-    return row | {"missing": evidence.reason({name: row[name] for name in ("be", "accuracy")}, [place], [setting])}
+    values = {name: row[name] for name in ("be", "accuracy")}
+    return row | {"missing": evidence.reason(values, [place], [setting], intervals=True)}
 
 
 def _draw(axes: Axes, data: pd.DataFrame, methods: list[str]) -> None:

@@ -63,7 +63,10 @@ def _gap_rows(evidence: Evidence, pair: str, gate: str) -> list[dict]:
                     "gap_low": gap.low,
                     "gap_high": gap.high,
                     "missing": evidence.reason(
-                        {"accuracy": gap.estimate}, [place], [*settings, *baselines, study.lossless]
+                        {"accuracy": gap.estimate},
+                        [place],
+                        [*settings, *baselines, study.lossless],
+                        intervals=True,
                     ),
                 }
             )

@@ -194,7 +194,7 @@ def _effect_row(contrast: Contrast, verdict: Verdict, against: str) -> dict:
         "p_not_worse_adjusted": verdict.p_not_worse,
         "p_faster_adjusted": verdict.p_faster,
         "verdict": verdict.name,
-        "comparison_missing": contrast.absent,
+        "comparison_missing": contrast.lacks,
         "could_have_found_loss": verdict.loss,
         "could_have_found_gain": verdict.gain,
     }
@@ -207,7 +207,7 @@ def _effect_line(contrast: Contrast, verdict: Verdict, against: str) -> dict[str
         "Δ BE": effect_text(contrast.be, 2, absent),
         "speed": interval_text(contrast.speed, 3, absent),
         "Δ accuracy": effect_text(contrast.accuracy, 1, absent),
-        "p": p_text(verdict.p_mcnemar, absent),
+        "p": p_text(verdict.p_mcnemar, contrast.lacks),
         "verdict": contrast.why or verdict.text,
     }
 

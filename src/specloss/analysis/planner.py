@@ -20,11 +20,11 @@ from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.statistics import METRICS, Bootstrap
+from specloss.analysis.statistics import FEWEST, METRICS, TOO_FEW, Bootstrap
 from specloss.analysis.study import Place, Setting
 from specloss.config import Analysis, validated
 
-FEWEST, MOST = 5, 10_000_000  # problems
+MOST = 10_000_000  # problems
 COARSE = 150  # problems; accuracies of fewer go in steps that a plan cannot hit
 QUANTILES = (np.arange(200) + 0.5) / 200  # of a distribution to be averaged over
 
@@ -154,8 +154,8 @@ def plan_sizes(
             if contrast.why or contrast.accuracy.missing:
                 rows.append(row | {"aim": contrast.why or "not graded"})
                 continue
-            if min(contrast.problems) < 2:
-                rows.append(row | {"aim": "the pilot has one problem, which does not say how much problems differ"})
+            if contrast.accuracy.too_few:
+                rows.append(row | {"aim": f"the pilot has {TOO_FEW}, which do not say how much problems differ"})
                 continue
             noise = _noise(evidence, places, setting, other)
             aim = Aim(difference, contrast.speed.estimate, len(compared))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from typing import Any
 
 from specloss.cells import Cell, format_param
 from specloss.config import Analysis
+from specloss.files import FileError, read_json, shown_path
 
 LOSSLESS = "standard_sd"
 INTERPOLATION, CEILING = "adaptive_interpolation", "overshoot_ceiling"  # the two rules of the paper's Table 1
@@ -69,7 +69,12 @@ class Study:
     @classmethod
     def read(cls, experiment_json: Path) -> Study:
         """Read `results/<exp>/experiment.json`."""
-        return cls.from_dict(json.loads(Path(experiment_json).read_text(encoding="utf-8")))
+        content = read_json(experiment_json)
+        try:
+            return cls.from_dict(content)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            why = f"{type(error).__name__} {error}"
+            raise FileError(f"{shown_path(experiment_json)}: not an experiment.json ({why})") from None
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Study:

@@ -39,7 +39,7 @@ from specloss import __version__ as VERSION
 from specloss.analysis.completeness import WHOLE, cell_status, damage
 from specloss.analysis.study import EAGLE, Study
 from specloss.cells import GRADED, STEPS, config_hash
-from specloss.files import replacing
+from specloss.files import FileError, check_file, replacing
 
 SUMMARY, PROBLEMS = "summary.parquet", "problems.parquet"
 KEYS = ["pair", "benchmark", "method", "param", "seed"]
@@ -105,7 +105,11 @@ def _read(experiment_json: Path, results: Path, name: str) -> pd.DataFrame:
     path = Path(results) / Study.read(experiment_json).name / name
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: run `specloss summarise` first")
-    return pq.read_table(path).to_pandas()
+    check_file(path)
+    try:
+        return pq.read_table(path).to_pandas()
+    except pa.ArrowException as error:
+        raise FileError(f"{path}: not a Parquet file: {' '.join(str(error).split())}") from None
 
 
 def _problems(study: Study, results: Path, status: Sequence[str]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ import pandas as pd
 
 from specloss.analysis.evidence import Evidence
 from specloss.analysis.latex import PREAMBLE, tabulars
-from specloss.analysis.statistics import Interval
+from specloss.analysis.statistics import Interval, ends_text
 
 OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them
 HEADS = {"be": "BE", "be_expected": "BE expected", "ds": "DS", "accuracy": "accuracy", "alpha": "acceptance"}
@@ -133,7 +133,7 @@ def interval_text(value: Interval, digits: int, absent: str = "missing", sign: s
     """`3.31 [3.12, 3.50]`, or why there is none."""
     if value.missing:
         return absent
-    return f"{value.estimate:{sign}.{digits}f} [{value.low:{sign}.{digits}f}, {value.high:{sign}.{digits}f}]"
+    return f"{value.estimate:{sign}.{digits}f} {ends_text(value.low, value.high, digits, sign)}"
 
 
 def p_text(p: float, absent: str) -> str:

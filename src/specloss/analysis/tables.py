@@ -83,7 +83,7 @@ def gaps(evidence: Evidence) -> Table:
                     row = _gap_row(evidence, places, settings)
                     gap = Interval(row["gap"], row["gap_low"], row["gap_high"], np.nan)
                     compared = [*settings, *study.references(settings)]
-                    row["missing"] = evidence.reason({"accuracy": gap.estimate}, places, compared)
+                    row["missing"] = evidence.reason({"accuracy": gap.estimate}, places, compared, intervals=True)
                     rows.append({"pair": pair, **line, "benchmark": benchmark, "level": level} | row)
                     why = evidence.why_absent("accuracy", places, compared)
                     line[benchmark] = effect_text(gap, 1, why)

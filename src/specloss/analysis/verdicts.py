@@ -27,12 +27,12 @@ from scipy.stats import norm, t
 from statsmodels.stats.contingency_tables import mcnemar
 from statsmodels.stats.multitest import multipletests
 
-from specloss.analysis.statistics import Interval
+from specloss.analysis.statistics import TOO_FEW, Interval
 from specloss.config import Analysis
 
 FASTER, FASTER_BUT_WORSE, WORSE = "faster and not worse", "faster but worse", "worse, not shown to be faster"
 NOT_FASTER, UNCLEAR = "not faster", "not distinguishable at this size"
-NOT_GRADED, MISSING = "not graded", "missing"
+NOT_GRADED, MISSING, FEW = "not graded", "missing", "too few problems"
 METHODS = {"holm": "holm", "bh": "fdr_bh"}  # statsmodels' names
 ADJUSTED = {"holm": "Holm", "bh": "Benjamini-Hochberg", "none": "none"}
 
@@ -56,8 +56,13 @@ class Contrast:
 
     @property
     def absent(self) -> str:
-        """What to say in place of a number that is NaN; '' if none is."""
+        """What to say in place of a number that is NaN; '' if none is, but for the ends of intervals."""
         return self.why or (NOT_GRADED if self.accuracy.missing else "")
+
+    @property
+    def lacks(self) -> str:
+        """The same of the ends of intervals as well."""
+        return self.absent or (TOO_FEW if self.speed.too_few else "")
 
     @property
     def p_mcnemar(self) -> float:
@@ -165,9 +170,9 @@ def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
 
 def judge(contrasts: Sequence[Contrast], analysis: Analysis) -> list[Verdict]:
     """A verdict on each of a table's comparisons, adjusted for those that are there."""
-    there = [c for c in contrasts if not c.speed.missing]
+    there = [c for c in contrasts if not (c.speed.missing or c.speed.too_few)]
     if not there:
-        return [Verdict(MISSING) for _ in contrasts]
+        return [Verdict(FEW if c.speed.too_few else MISSING) for c in contrasts]
     floors = [error_floor(analysis.margin, c.problems) for c in there]
     raw = claims(
         [c.accuracy.estimate for c in there],
@@ -188,7 +193,7 @@ def judge(contrasts: Sequence[Contrast], analysis: Analysis) -> list[Verdict]:
         found[id(contrast)] = Verdict(
             str(name), float(p[number]), float(adjusted.not_worse[number]), float(adjusted.faster[number]), *could
         )
-    return [found.get(id(contrast), Verdict(MISSING)) for contrast in contrasts]
+    return [found.get(id(c), Verdict(FEW if c.speed.too_few else MISSING)) for c in contrasts]
 
 
 def _freedom(contrast: Contrast) -> int:
@@ -220,6 +225,7 @@ def definitions(analysis: Analysis) -> dict[str, str]:
         UNCLEAR: "none of these is shown; in brackets the smallest effects that one comparison of this size finds "
         f"with {100 * analysis.power:g} % power",
         NOT_GRADED: "the problems have no reference answers",
+        FEW: f"there are {TOO_FEW}, which do not say how much problems differ",
         MISSING: "a cell that the comparison needs is missing",
     }
 
@@ -228,8 +234,8 @@ def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[st
     """How to read a table's verdicts: of those `named`, each definition once, and how often they may be wrong."""
     level = f"{100 * (1 - analysis.confidence) / 2:g} %"
     over = f"the {comparisons} comparisons of this table"
-    if MISSING in named:
-        over = f"those of {over} whose cells are there"
+    if MISSING in named or FEW in named:
+        over = f"those of {over} that can be tested"
     errs = {
         "holm": f"adjusted with Holm over {over}: the chance that it makes any "
         f"false claim of one kind (not worse, worse, faster, slower) is at most {level}",

@@ -15,7 +15,9 @@ from typing import Any
 
 from specloss.benchmarks import BenchmarkError, Item
 from specloss.benchmarks.hub import HubSet
+from specloss.files import FileError, read_bytes
 
+MOST_BYTES = 1 << 31  # of a file of problems
 _SHOWN = 40  # characters of a bad value in an error
 
 
@@ -79,9 +81,9 @@ def read_rows(file: str | None, hub: HubSet) -> list[Row]:
 def read_file(path: Path) -> list[Row]:
     """The rows of a local file. BenchmarkError, with file and row, on anything wrong with it."""
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BenchmarkError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        content = read_bytes(path, MOST_BYTES)
+    except FileError as error:
+        raise BenchmarkError(str(error)) from None
     if path.suffix == ".parquet":
         rows = [Row(f"{path} row {n + 1}", n, values) for n, values in enumerate(_parquet(path))]
     else:

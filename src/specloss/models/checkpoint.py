@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from specloss.files import FileError, check_file, read_json
 
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -65,9 +66,9 @@ class Checkpoint:
         """The local folder's `config.json`. ModelError if it is no JSON object."""
         path = Path(self.place, "config.json")
         try:
-            config = json.loads(path.read_bytes())
-        except ValueError as error:
-            raise ModelError(f"{path} is no model config: {' '.join(str(error).split())}") from None
+            config = read_json(path)
+        except FileError as error:
+            raise ModelError(f"no model config: {error}") from None
         if not isinstance(config, dict):
             raise ModelError(f"{path} is no model config: it has no keys")
         return config
@@ -77,6 +78,10 @@ class Checkpoint:
         """A `gguf.GGUFReader` of the local GGUF file. ModelError, in one line, if it is damaged or cut short."""
         from gguf import GGUFReader
 
+        try:
+            check_file(self.file)
+        except FileError as error:
+            raise ModelError(str(error)) from None
         with self.file.open("rb") as file:
             if file.read(4) != _MAGIC:
                 raise ModelError(f"{self.name}: not a GGUF file, it does not begin with {_MAGIC.decode()}")
@@ -132,7 +137,7 @@ def fingerprint(model: str) -> str | None:
     """
     path = Path(model)
     if path.is_dir():
-        files = [file for pattern in (*WEIGHTS, "*.json") for file in sorted(path.glob(pattern))]
+        files = [file for pattern in (*WEIGHTS, "*.json") for file in sorted(path.glob(pattern)) if file.is_file()]
     elif path.is_file():
         files = [path]
     else:

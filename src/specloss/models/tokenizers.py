@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from specloss.files import check_file
 from specloss.models.checkpoint import Checkpoint, ModelError, locate
 
 PROBE = "Natalia sold 48 clips; 37*04+58-09? 'Straße' 中文 \n\tdef f(x): return x"
@@ -37,6 +38,7 @@ def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
     if not checkpoint.local or checkpoint.gguf or not file.exists():
         return None
     try:
+        check_file(file)
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
         raise ModelError(f"{file} is no tokenizer: {' '.join(str(error).split())}") from None

@@ -11,7 +11,7 @@ import pandas as pd
 from scipy import stats
 
 from specloss.analysis.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, legend_above, panels, save, styled
-from specloss.analysis.summary import read_summary
+from specloss.analysis.summary import SUMMARY, read_summary
 from specloss.cells import format_param
 from specloss.files import write_text
 from specloss.plan import Plan
@@ -38,10 +38,9 @@ def write_comparison(plan: Plan, out: Path) -> pd.DataFrame:
 
     ScreenError if either is missing or they have no setting in common.
     """
-    try:
-        runs = read_summary(plan.file, plan.results)
-    except FileNotFoundError:
-        raise ScreenError(f"{plan.folder} has no summary: run the experiment before comparing with it") from None
+    if not (plan.folder / SUMMARY).exists():
+        raise ScreenError(f"{plan.folder} has no summary: run the experiment before comparing with it")
+    runs = read_summary(plan.file, plan.results)
     table = compare(read_screen(out), runs)
     if table.empty:
         raise ScreenError(f"{out}: the screen and the runs of {plan.experiment.name} have no setting in common")

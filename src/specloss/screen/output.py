@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from specloss.cells import format_param
-from specloss.files import write_text
+from specloss.files import read_text, write_text
 from specloss.plan import Plan
 from specloss.screen import TABLES, ScreenError
 from specloss.screen.estimate import screen, screened_settings
@@ -69,7 +70,13 @@ def read_screen(out: Path) -> pd.DataFrame:
     path = Path(out) / TABLES[0]
     if not path.exists():
         raise ScreenError(f"{path} is missing: run `specloss screen` first")
-    return pd.read_csv(path, keep_default_na=True).fillna({"options": ""})
+    # names may look like numbers, or like what pandas takes for nothing
+    names = {name: str for name in ("pair", "benchmark", "method", "rule", "options")}
+    try:
+        table = pd.read_csv(StringIO(read_text(path)), dtype=names, keep_default_na=False, na_values=[""])
+    except ValueError as error:
+        raise ScreenError(f"{path}: not a screen.csv: {' '.join(str(error).split())}") from None
+    return table.fillna({"options": ""})
 
 
 def gates(table: pd.DataFrame) -> pd.DataFrame:

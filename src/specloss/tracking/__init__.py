@@ -18,7 +18,6 @@ The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_U
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sys
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from specloss.cells import Cell
+from specloss.files import FileError, read_json
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
 from specloss.tracking.store import Store
 
@@ -52,9 +52,12 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
     the artifacts of the aggregate run. Cells without results get no run. TrackingError if the store cannot be reached
     or written.
     """
-    plan = json.loads(experiment_json.read_text(encoding="utf-8"))
-    name = plan["config"]["name"]
-    cells = [Cell.from_dict(values) for values in plan["cells"]]
+    plan = read_json(experiment_json)
+    try:
+        name = plan["config"]["name"] + ""
+        cells = [Cell.from_dict(values) for values in plan["cells"]]
+    except (KeyError, TypeError) as error:
+        raise FileError(f"{experiment_json}: not an experiment.json ({type(error).__name__} {error})") from None
     metrics = read_metrics(results / name / "summary.parquet")
     measured = [cell for cell in cells if metrics.get(key(cell))]
     for variable, value in _ENVIRONMENT.items():

@@ -6,9 +6,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from specloss.analysis.amplification import fieller
 from specloss.analysis.evidence import Evidence
-from specloss.analysis.statistics import Bootstrap, Interval, holm_below_zero, interval, over_seeds, slope
+from specloss.analysis.statistics import (
+    Bootstrap,
+    Interval,
+    holm_below_zero,
+    interval,
+    over_seeds,
+    resamples,
+    slope,
+)
 from specloss.analysis.study import Place, Setting, Study
+from specloss.analysis.table import interval_text
 
 PLACE = Place("pair", "bench")
 LOSSLESS, COS = Setting("standard_sd"), Setting("cos", 0.4)
@@ -50,7 +60,7 @@ def test_the_estimate_is_the_difference_of_means_over_seeds():
         ("cos", 0.4, 0): np.array([1, 0, 0, 0]),
         ("cos", 0.4, 1): np.array([0, 0, 0, 0]),
     }
-    boot = Bootstrap(study_of(2), problems_of(answers), draws=50)
+    boot = Bootstrap(study_of(2), problems_of({key: np.tile(a, 2) for key, a in answers.items()}), draws=50)
     effect = interval(boot.difference("accuracy", [PLACE], [COS], [LOSSLESS]))
     assert effect.estimate == pytest.approx(12.5 - 62.5)
     assert effect.low <= effect.estimate <= effect.high
@@ -131,3 +141,23 @@ def test_the_synthetic_truth_is_inside_the_intervals(experiment):
     assert effect.low < -48 < effect.high  # put in: -0.6 * 0.8
     gap = evidence.gap("accuracy", places, evidence.study.methods["spec_cascade"])
     assert gap.low < -16 < gap.high  # put in: 0, -16 and -32 by level
+
+
+@pytest.mark.parametrize("problems", [1, 2, 3, 4])
+def test_fewer_than_five_problems_have_an_estimate_and_say_why_they_have_no_interval(problems):
+    rng = np.random.default_rng(problems)
+    boot = Bootstrap(study_of(2), two_settings(rng, problems, seeds=2), draws=50)
+    effect = interval(boot.difference("accuracy", [PLACE], [COS], [LOSSLESS]))
+    assert effect.too_few and not effect.missing and not effect.below_zero and not effect.above_zero
+    assert interval_text(effect, 1) == f"{effect.estimate:.1f} (no interval: fewer than 5 problems)"
+    assert holm_below_zero([effect, Interval(-5, -6, -4, 0.5)]) == [False, True]
+    assert fieller(boot.value("accuracy", PLACE, COS), boot.value("be", PLACE, COS), 0.95).inside is None
+
+
+def test_an_interval_of_five_problems_covers_a_mean_about_95_times_in_100():
+    rng, covered = np.random.default_rng(3), 0
+    for _ in range(400):
+        weights = resamples(5, 300, rng)
+        effect = interval(weights @ rng.normal(size=5) / weights.sum(axis=1))
+        covered += effect.low <= 0 <= effect.high
+    assert 0.90 <= covered / 400 <= 0.98

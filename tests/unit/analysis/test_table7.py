@@ -110,14 +110,17 @@ def test_a_setting_with_a_missing_cell_is_missing_beside_its_twin(tmp_path, monk
     assert "missing" not in line["accuracy, single draft"]
 
 
-def test_the_papers_gaps_stand_beside_those_of_its_tasks(both):
+def test_the_papers_gaps_stand_beside_those_of_its_tasks_and_zero_is_one(both):
     changed = []
     for path, results in both:
         content = json.loads(path.read_text())
         content["config"]["benchmarks"]["level_2"]["task"] = "math"
+        content["config"]["benchmarks"]["level_4"]["task"] = "mbppplus"
         (copy := path.with_name(f"math_{path.name}")).write_text(json.dumps(content))
         changed.append(Evidence.read(copy, results))
     table = table7(*changed)
+    assert "(paper +0.00, " in table.shown.set_index("benchmark").loc["level_4", "Δ BE, single draft"]
+    assert table.data.set_index("benchmark").loc["level_4", "single_draft_delta_be_paper"] == 0
     row = table.data.set_index("benchmark").loc["level_2"]
     assert (row["single_draft_delta_accuracy_paper"], row["eagle3_delta_accuracy_paper"]) == (-0.88, -0.72)
     assert "(paper 0.8)" in table.shown.set_index("benchmark").loc["level_2", "amplification"]
