@@ -21,7 +21,7 @@ class LoadedPair:
     `draft` is a causal LM, or in a pair of kind eagle3 an EAGLE-3 head (`models.eagle3.Eagle3Head`). `vocab` is the
     number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not exist. `context`
     is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
-    metadata of cells, and `notes` what a user should know of it, a line each.
+    metadata of cells, `notes` what a user should know of it, a line each, and `names` what the config calls the two.
     """
 
     target: Any
@@ -33,6 +33,7 @@ class LoadedPair:
     kind: str = "draft"
     about: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -100,6 +101,7 @@ def load_pair(
         kind=kind,
         about=about | {"attention": attention},
         notes=tuple(note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])),
+        names={"target": target, "draft": draft},
     )
 
 
