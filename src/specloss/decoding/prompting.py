@@ -18,7 +18,8 @@ from itertools import takewhile
 from typing import Any, NamedTuple
 
 from specloss.benchmarks import Item
-from specloss.models.checkpoint import Checkpoint, locate
+from specloss.models.checkpoint import locate
+from specloss.models.context import PlainConfig, pair_context
 
 TODAY = date(2024, 7, 26)  # for templates that write the date (Llama 3.2): a rerun must have the same tokens
 _TURNS = 500  # tokens that a template may add to a chat of a few messages
@@ -70,17 +71,19 @@ def tokenize(tokenizer: Any, text: str) -> list[int]:
     return _one_beginning(tokenizer, tokenizer(text).input_ids)
 
 
-def check_prompts(items: Sequence[Item], chat: str, target: str, draft: str, trust_remote_code: bool = False) -> None:
+def check_prompts(
+    items: Sequence[Item], chat: str, kind: str, target: str, draft: str, trust_remote_code: bool = False
+) -> None:
     """Encode what may not fit, if the target is a local folder; of others the tokens are known once it is loaded.
 
-    PromptError for a chat that its tokenizer has no template for, and for a prompt that does not fit the contexts of
-    target and draft, as far as they are local.
+    PromptError for a chat that its tokenizer has no template for, and for a prompt that does not fit the context of the
+    pair, of this `kind`, as far as its models are local.
     """
     checkpoint = locate(target)
-    contexts = [_context(found) for found in (checkpoint, locate(draft)) if found.local and not found.gguf]
-    if not checkpoint.local or checkpoint.gguf or not contexts:
+    found = [PlainConfig(x.config) if x.local and not x.gguf else None for x in (checkpoint, locate(draft))]
+    if found[0] is None:
         return
-    context = min(contexts)
+    context = pair_context(kind, *found)
     doubtful = [item for number, item in enumerate(items) if _doubtful(item, context, chat, first=number == 0)]
     if not doubtful:
         return
@@ -92,7 +95,7 @@ def check_prompts(items: Sequence[Item], chat: str, target: str, draft: str, tru
         check_length(item, len(encode(tokenizer, item, chat)[1]), context)
 
 
-def check_length(item: Item, tokens: int, context: float) -> None:
+def check_length(item: Item, tokens: int, context: int) -> None:
     """PromptError for a prompt without tokens, or without room for one more behind it."""
     if not 0 < tokens < context:
         raise PromptError(
@@ -101,16 +104,11 @@ def check_length(item: Item, tokens: int, context: float) -> None:
         )
 
 
-def _doubtful(item: Item, context: float, chat: str, first: bool) -> bool:
+def _doubtful(item: Item, context: int, chat: str, first: bool) -> bool:
     """Whether a prompt must be encoded to know that it is good: no tokenizer makes more tokens than there are bytes."""
     texts = [message["content"] for message in item.messages] or [item.prompt or ""]
     templated = bool(item.messages) and chat == "template"
     return (first and templated) or sum(len(text.encode()) + 8 for text in texts) + _TURNS * templated >= context
-
-
-def _context(checkpoint: Checkpoint) -> float:
-    config = checkpoint.config.get("text_config") or checkpoint.config
-    return config.get("max_position_embeddings") or float("inf")
 
 
 def _render(tokenizer: Any, messages: Messages, where: str) -> tuple[str, str | None]:

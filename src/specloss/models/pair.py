@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
+from specloss.models.context import head_note, pair_context
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
 from specloss.models.tokenizers import check_models, tokenizer_difference
+from specloss.models.vocabulary import vocabulary_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ def load_pair(
 
     Kind eagle3: `draft` is an EAGLE-3 head. With a device map over several GPUs the draft or head, which is small, is
     whole on the target's first. ModelError, in one line, for a model that is missing, incomplete or damaged, different
-    tokenizers, a head that does not fit its target, or a model that the ragged cache cannot serve.
+    tokenizers, tokens or ends of sequence outside of the ids that both models have, a head that does not fit its
+    target, or a model that the ragged cache cannot serve.
     """
     if kind not in ("draft", "eagle3"):
         raise ModelError(f"pair kind {kind!r} is not known; known: draft, eagle3")
@@ -80,27 +83,29 @@ def load_pair(
     first = load_model(sources[0], dtype, device, attention, trust_remote_code)
     if kind == "eagle3":
         second = load_head(draft, first, revision=draft_revision)
-        configs = [first.config.get_text_config()]
     else:
         near = str(first.device) if device in DEVICE_MAPS else device
         second = load_model(sources[1], dtype, near, attention, trust_remote_code)
-        configs = [model.config.get_text_config() for model in (first, second)]
-    vocab = min(config.vocab_size for config in configs)
+    configs = [model.config.get_text_config() for model in (first, second)]
+    sizes = [config.vocab_size for config in configs]
     ends = eos_ids(first, tokenizer, eos)
-    if eos is not None and not all(0 <= token < vocab for token in ends):
-        raise ModelError(f"eos: {list(ends)} are not all ids that the models share, 0 to {vocab - 1}")
+    if fault := vocabulary_fault(*sizes, tokenizer.get_vocab(), tokenizer.get_added_vocab(), ends):
+        raise ModelError(f"target {target} and draft {draft}: {fault}")
     loaded = zip(("target", "draft"), sources, (first, second), strict=True)
     about = {role: describe_model(source, model) for role, source, model in loaded}
+    notes = [note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])]
+    if kind == "eagle3" and (note := head_note(draft, *configs)):
+        notes.append(note)
     return LoadedPair(
         target=first,
         draft=second,
         tokenizer=tokenizer,
-        vocab=vocab,
-        context=min(config.max_position_embeddings for config in configs),
+        vocab=min(sizes),
+        context=pair_context(kind, *configs),
         eos_ids=ends,
         kind=kind,
         about=about | {"attention": attention},
-        notes=tuple(note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])),
+        notes=tuple(notes),
         names={"target": target, "draft": draft},
     )
 
