@@ -60,8 +60,8 @@ def decode(
     A draft model drafts `gamma` tokens per block (8 if not given), an EAGLE-3 head trees of the shape `tree`
     (`total_token`, `depth`, `top_k`; by default those of `TreeShape`). `temperature`, `top_k`, `top_p` warp both
     models; `trace` is "full" or "light" (without the distortion columns). The random numbers of a prompt depend on the
-    seed, its tokens, and how many equal prompts stand before it, so that neither order nor batch size matters and equal
-    prompts are independent samples.
+    seed, its tokens, and how many equal prompts stand before it, so that equal prompts are
+    independent samples and, in float32, neither order nor batch size matters.
 
     ValueError, in one line, for settings out of range and for prompts that are empty or do not fit the context.
     """

@@ -54,8 +54,9 @@ def decode_cell(
 ) -> tuple[pa.Table, pa.Table]:
     """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
 
-    Neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem whose prompt
-    is empty or does not fit the context. A `recorder` is given p and q of every drafted position of a chain.
+    In float32 neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem
+    whose prompt is empty or does not fit the context, or whose logits make no distribution. A `recorder` is given p and
+    q of every drafted position of a chain.
     """
     # heavy imports here, so that thin clients can count problems
     from specloss.config import bound_rule

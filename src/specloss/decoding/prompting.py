@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from specloss.benchmarks import Item
 from specloss.models.checkpoint import locate
-from specloss.models.context import PlainConfig, pair_context
+from specloss.models.context import pair_context
 
 TODAY = date(2024, 7, 26)  # for templates that write the date (Llama 3.2): a rerun must have the same tokens
 _TURNS = 500  # tokens that a template may add to a chat of a few messages
@@ -80,7 +80,7 @@ def check_prompts(
     pair, of this `kind`, as far as its models are local.
     """
     checkpoint = locate(target)
-    found = [PlainConfig(x.config) if x.local and not x.gguf else None for x in (checkpoint, locate(draft))]
+    found = [x.config if x.local and not x.gguf else None for x in (checkpoint, locate(draft))]
     if found[0] is None:
         return
     context = pair_context(kind, *found)

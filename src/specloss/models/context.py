@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from specloss.models.positions import effective_context, rope_settings
+from specloss.models.positions import effective_context
 
-UNLIMITED = 2**31 - 1
-_OF_THE_TEXT = ("dynamic", "longrope")  # rotary embeddings whose frequencies depend on a text's length
+UNLIMITED = 2**31 - 1  # of a pair whose models set no limit
 
 
 def pair_context(kind: str, target: Any | None, draft: Any | None) -> int:
-    """Tokens of the longest text of a pair, by the configs of its models; None for one that is not known.
+    """Tokens of the longest text of a pair, by the configs of its models, of transformers or as JSON; None: not known.
 
     Both models of a pair of kind draft must hold the text. An EAGLE-3 head adds no limit of its own: the number in its
     config (2,048 in most published ones) is the length of its training texts, rotary positions go on behind it, and the
@@ -22,14 +22,13 @@ def pair_context(kind: str, target: Any | None, draft: Any | None) -> int:
     configs = [target, draft]
     if kind == "eagle3" and draft is not None and not _of_the_text(draft):
         configs = [target]
-    contexts = [effective_context(config) for config in configs if config is not None]
-    return min((context for context in contexts if context), default=UNLIMITED)
+    return int(min([UNLIMITED, *(effective_context(config) for config in configs if config is not None)]))
 
 
 def head_note(name: str, target: Any, head: Any) -> str | None:
     """What a user should know of a head that was trained on shorter texts than its target can hold; None if not."""
     own, whole = effective_context(head), pair_context("eagle3", target, head)
-    if own is None or own >= whole:
+    if own >= whole:
         return None
     return (
         f"{name}: a head for {own:,} positions by its config, its target holds {whole:,}; further on its drafts are "
@@ -38,23 +37,7 @@ def head_note(name: str, target: Any, head: Any) -> str | None:
 
 
 def _of_the_text(config: Any) -> bool:
-    rope = rope_settings(config.get_text_config())
-    return rope.get("rope_type", rope.get("type")) in _OF_THE_TEXT
-
-
-class PlainConfig:
-    """A `config.json` as it is, read like a config of transformers, which need not be imported for it."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def get_text_config(self) -> PlainConfig:
-        """Of a model of text and more, the part for text."""
-        part = self._values.get("text_config")
-        return PlainConfig(part) if isinstance(part, dict) else self
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self._values[name]
-        except KeyError:
-            raise AttributeError(name) from None
+    """Whether a head's frequencies depend on a text's length."""
+    values = config if isinstance(config, Mapping) else config.to_dict()
+    rope = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    return (rope.get("rope_type") or rope.get("type")) in ("dynamic", "longrope")

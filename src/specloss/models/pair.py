@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from specloss.cells import EXACT
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.context import head_note, pair_context
 from specloss.models.eagle3 import load_head
@@ -96,6 +97,11 @@ def load_pair(
     notes = [note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])]
     if kind == "eagle3" and (note := head_note(draft, *configs)):
         notes.append(note)
+    if rough := sorted({about[role]["dtype"] for role in about} - set(EXACT)):
+        notes.append(
+            f"in {' and '.join(rough)} tokens can change with the batch size and with the prompts of a batch: forwards "
+            "of other shapes round differently, and a near tie falls the other way; in float32 they do not"
+        )
     return LoadedPair(
         target=first,
         draft=second,

@@ -7,7 +7,6 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from specloss.models.checkpoint import Checkpoint, ModelError, locate
-from specloss.models.context import PlainConfig
 from specloss.models.vocabulary import vocabulary_fault
 
 PROBE = "Natalia sold 48 clips; 37*04+58-09? 'Straße' 中文 \n\tdef f(x): return x"
@@ -43,7 +42,9 @@ def _vocabulary(checkpoint: Checkpoint) -> int | None:
     """Ids of a local folder's model, if its config says so; of others they are known once they are loaded."""
     if not checkpoint.local or checkpoint.gguf:
         return None
-    return getattr(PlainConfig(checkpoint.config).get_text_config(), "vocab_size", None)
+    text = checkpoint.config.get("text_config")
+    size = (text if isinstance(text, dict) else checkpoint.config).get("vocab_size")
+    return size if isinstance(size, int) else None  # whatever else it is, loading says
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:

@@ -16,7 +16,7 @@ from specloss.benchmarks import Item
 from specloss.config import parse_config
 from specloss.decoding.prompting import PromptError, check_prompts
 from specloss.doctor import Doctor
-from specloss.models.context import UNLIMITED, PlainConfig, head_note, pair_context
+from specloss.models.context import UNLIMITED, head_note, pair_context
 
 
 def llama(context, **rope):
@@ -39,7 +39,7 @@ def llama(context, **rope):
 )
 def test_a_pairs_context(kind, target, draft, context):
     assert pair_context(kind, target, draft) == context
-    plain = [config and PlainConfig(json.loads(config.to_json_string(use_diff=False))) for config in (target, draft)]
+    plain = [config and json.loads(config.to_json_string(use_diff=False)) for config in (target, draft)]
     assert pair_context(kind, *plain) == context
 
 
