@@ -13,7 +13,7 @@ from torch import Tensor
 from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
 from specloss.decoding.forward import Forward
-from specloss.decoding.loop import Batch, Decoder, additive, is_in, round_up
+from specloss.decoding.loop import Batch, Decoder, is_in, round_up
 from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import CHAIN_COLUMNS, Lists
 from specloss.decoding.uniforms import block_uniforms
@@ -56,9 +56,9 @@ class ChainDecoder(Decoder):
 
     def _masks(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
         """The target's mask and the draft's, one if they are of one type."""
-        types = self.pair.target.dtype, self.pair.draft.dtype
-        mask = additive(hidden, types[0])
-        return mask, mask if types[0] == types[1] else additive(hidden, types[1])
+        own, other = self._types
+        mask = self._additive(hidden, own)
+        return mask, mask if own == other else self._additive(hidden, other)
 
     def _keep(self, at: Tensor) -> None:
         self._ids = self._ids[at]

@@ -137,6 +137,9 @@ class Decoder(ABC):
         self._device = device = self.pair.device
         self._slots = torch.arange(round_up(longest + self.reach), device=device)
         self._prompts = prompts
+        # asking a model for its type walks through it; a mask's value where something is seen, by type
+        self._types = self.pair.target.dtype, self.pair.draft.dtype
+        self._seen = {dtype: torch.zeros(1, dtype=dtype, device=device) for dtype in self._types}
         batch, waiting, clock = Batch.empty(rows), deque(range(len(prompts))), Clock(device)
         self._begin(rows, longest, clock)
         while True:
@@ -223,10 +226,9 @@ class Decoder(ABC):
         """Which slots [rows, 1, queries, visible] are behind those of the queries [rows, queries]."""
         return (self._slots[:visible] > queries.unsqueeze(-1)).unsqueeze(1)
 
-
-def additive(hidden: Tensor, dtype: torch.dtype) -> Tensor:
-    """A model's mask from what is hidden, of the model's own type: attention takes no other."""
-    return torch.zeros(1, dtype=dtype, device=hidden.device).masked_fill(hidden, -torch.inf)
+    def _additive(self, hidden: Tensor, dtype: torch.dtype) -> Tensor:
+        """A model's mask from what is hidden, of the model's own type: attention takes no other."""
+        return self._seen[dtype].masked_fill(hidden, -torch.inf)
 
 
 def round_up(value: int) -> int:

@@ -17,7 +17,7 @@ from torch import Tensor
 from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
 from specloss.decoding.forward import Forward
-from specloss.decoding.loop import Batch, Decoder, additive, round_up
+from specloss.decoding.loop import Batch, Decoder, round_up
 from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import Lists
 from specloss.decoding.tree import DraftedTree, TreeDrafter
@@ -56,7 +56,7 @@ class TreeDecoder(Decoder):
         """
         slots = self._slots[: tokens.shape[1]].expand(len(at), -1)
         # what lies behind a shorter prompt is overwritten before use
-        causal = additive(self._later(slots[:1], tokens.shape[1]), self.pair.target.dtype)
+        causal = self._additive(self._later(slots[:1], tokens.shape[1]), self._types[0])
         self._target.cache.fill(at, slots)
         with clock.forward("verify"):
             _, features = self._target(tokens, causal.expand(len(at), -1, -1, -1), slots, keep=1)
@@ -114,7 +114,7 @@ class TreeDecoder(Decoder):
         """Additive mask [rows, 1, nodes, visible]: of the text all before the root, of the tree what `sees` says."""
         seen = (self._slots[:visible] < root).unsqueeze(1).repeat(1, slots.shape[1], 1)
         seen.scatter_(2, slots.unsqueeze(1).expand_as(sees), sees)
-        return additive(~seen.unsqueeze(1), self.pair.target.dtype)
+        return self._additive(~seen.unsqueeze(1), self._types[0])
 
     def _q(self, drafted: DraftedTree) -> Tensor:
         """The head's distributions after the warper [rows, nodes, vocab]; without meaning where it was not run."""
