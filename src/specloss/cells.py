@@ -25,6 +25,9 @@ from specloss.files import FileError, read_json, write_text
 
 STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "graded.parquet", "cell.json"
 FAILURE = "failure.txt"
+# types in which tokens do not depend on the rows of a batch: forwards of other shapes differ in the last bits, which in
+# these decide nothing but exact ties
+EXACT = ("float32", "float64")
 EXPERIMENT = "experiment.json"  # of the experiment's folder: the config and all cells
 
 
@@ -40,11 +43,14 @@ def parse_param(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `settings` is all that determines its tokens on a given device; changing any of it is another cell.
+    """One cell. `settings` is all that determines its tokens on a type of device; changing any of it is another cell.
 
     `settings` holds `pair`, `benchmark` and `decoding` (each a plain dict from the config), `weights` (fingerprints of
     local models), `files` (those of the benchmark's local files, if any), `rule` (its name) and `options` (of the
-    rule). Batch size, actors and devices are not part of it: they never change a token. Nor is how answers are graded.
+    rule). The pair's `device` is in it, for whoever loads the pair, but makes no other cell: which type of device and
+    of numbers a cell was decoded with is provenance, in `cell.json`. On the same type of device the tokens are the
+    same; in bfloat16 and float16 only if the batches are too. Batch size and actors are no settings of a cell, nor is
+    how answers are graded.
     """
 
     experiment: str
@@ -76,7 +82,8 @@ class Cell:
 
     @property
     def _determines(self) -> dict[str, Any]:
-        return {"param": self.param, "seed": self.seed, **self.settings}
+        pair = {name: value for name, value in self.settings.get("pair", {}).items() if name != "device"}
+        return {"param": self.param, "seed": self.seed, **self.settings, "pair": pair}
 
     def folder(self, results: Path) -> Path:
         """The cell's folder below the results folder."""
@@ -91,9 +98,10 @@ class Cell:
         """Why the finished cell on disk is not this cell: the first setting that differs; None if it is the same."""
         try:
             meta = read_json(self.folder(results) / META)
-            if meta["key"] == self.key:
+            then = Cell.from_dict(meta["cell"])  # not its key as written: what a key is made of may have changed
+            if then.key == self.key:
                 return None
-            was = Cell.from_dict(meta["cell"])._determines
+            was = then._determines
         except (ValueError, KeyError, TypeError):
             return f"{META} cannot be read"
         difference = _first_difference(was, json.loads(json.dumps(self._determines)), "")

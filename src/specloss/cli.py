@@ -95,12 +95,16 @@ def cell(
 
     request = CellRequest(config, table, benchmark, method, param, pair, seed, baseline, rerun)
     options = ["--profile", profile] if profile else []
-    text, rows = answer(request, (lambda targets: _snakemake(config, [*targets, *options])) if run else None)
+    text, rows, as_it_should_be = answer(
+        request, (lambda targets: _snakemake(config, [*targets, *options])) if run else None
+    )
     if out is None:
         print(text, end="")
     else:
         write_text(out.with_name(out.name + ".txt"), text)
         write_text(out.with_name(out.name + ".csv"), rows.to_csv(index=False))
+    if not as_it_should_be:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -42,9 +42,13 @@ class Pair(Model):
     draft: str = Field(description="the draft model, as for the target; or the head, a folder or hub id")
     target_revision: str | None = Field(None, description="commit or tag of the target on the hub")
     draft_revision: str | None = Field(None, description="commit or tag of the draft or head on the hub")
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field("auto", description="weights and forwards")
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="weights and forwards; auto: each model's own. Tokens depend on it"
+    )
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced|balanced_low_0|sequential)$")] = Field(
-        "auto", description="auto (a GPU if there is one), cpu, cuda, cuda:N, or a device map of transformers"
+        "auto",
+        description="auto (a GPU if there is one), cpu, cuda, cuda:N, or a device map of transformers; recorded with "
+        "each cell, and no part of its identity",
     )
     attention: Literal["sdpa", "eager"] = Field(
         "sdpa", description="attention implementation of transformers, of those that take a 4-D mask"
@@ -102,7 +106,9 @@ class Decoding(Model):
     temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy, else >= 0.001")
     top_k: Annotated[int, Field(ge=0)] = Field(0, description="of both models; 0 keeps all")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="of both models; 1 keeps all")
-    batch_size: Annotated[int, Field(ge=1)] = Field(32, description="rows decoded together; never changes a token")
+    batch_size: Annotated[int, Field(ge=1)] = Field(
+        32, description="rows decoded together; in float32 never changes a token, in bfloat16 and float16 few"
+    )
     trace: Literal["full", "light"] = Field(
         "full", description="full logs the distortion columns; light leaves them null"
     )

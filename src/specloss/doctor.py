@@ -21,9 +21,11 @@ from specloss.cells import Cell
 from specloss.config import ConfigError, Experiment, Pair, expand
 from specloss.decoding.prompting import encode
 from specloss.models.checkpoint import ModelError, locate
+from specloss.models.context import head_note, pair_context
 from specloss.models.inspection import Inspected, cache_bytes, dtype_of, inspect_model
 from specloss.models.loading import eos_ids, ignored_settings
 from specloss.models.tokenizers import tokenizer_difference
+from specloss.models.vocabulary import vocabulary_fault
 from specloss.plan import Plan, describe
 
 PILOT_TOKENS = 64
@@ -122,6 +124,8 @@ class Doctor:
             if ignored := ignored_settings(model):
                 settings = ", ".join(f"{key} {value}" for key, value in ignored.items())
                 yield f"  {role}: its generation_config has {settings}: not applied"
+        if pair.kind == "eagle3" and (note := head_note(pair.draft, target.config, draft.config)):
+            yield f"  {note}"
         yield f"  {self._vocabulary(name, pair, target, draft)}"
         yield from (f"  {line}" for line in self._memory(name, pair, target, draft))
 
@@ -134,8 +138,11 @@ class Doctor:
             if difference:
                 self.missing.append(f"pairs.{name}: different tokenizers: {difference}")
             verdict = f"DIFFERENT tokenizers: {difference}" if difference else "the same tokenizer"
-        ends = self._try(f"pairs.{name}", lambda: eos_ids(target, target.tokenizer, pair.eos)) or ()
-        shown = ", ".join(f"{token} {target.tokenizer.convert_ids_to_tokens(token)!r}" for token in ends)
+        tokenizer = target.tokenizer
+        ends = self._try(f"pairs.{name}", lambda: eos_ids(target, tokenizer, pair.eos)) or ()
+        if fault := vocabulary_fault(*sizes, tokenizer.get_vocab(), tokenizer.get_added_vocab(), ends):
+            self.missing.append(f"pairs.{name}: {fault}")
+        shown = ", ".join(f"{token} {tokenizer.convert_ids_to_tokens(token)!r}" for token in ends)
         return (
             f"vocabulary: {min(sizes):,} shared ids (target {sizes[0]:,}, draft {sizes[1]:,}); {verdict}; "
             f"end of sequence: {shown or 'none'}"
@@ -149,8 +156,7 @@ class Doctor:
             limit = self.experiment.benchmarks[benchmark].max_new_tokens
             rows = max(rows, min(decoding.batch_size, len(items)))
             length = max(length, limit + max(self._prompt_lengths(name, benchmark), default=0))
-        context = min(model.config.get_text_config().max_position_embeddings for model in (target, draft))
-        span = min(length, context) + ahead + 1
+        span = min(length, self._context(name)) + ahead + 1
         caches = [cache_bytes(m.config, rows, span, dtype_of(m.config, pair.dtype)) for m in (target, draft)]
         vocab = min(model.config.get_text_config().vocab_size for model in (target, draft))
         step = 4 * rows * (2 * ahead + 1) * vocab  # p and q in float32
@@ -203,9 +209,14 @@ class Doctor:
             lengths = self._prompt_lengths(pair, name) or [len(prompt[1])]
             yield f"  prompts of pair {pair}: {min(lengths):,} to {max(lengths):,} tokens; the first, {first.id}:"
             yield from _shown(prompt[0])
-            context = self._models[pair, "target"].config.get_text_config().max_position_embeddings
+            context = self._context(pair)
             if over := sum(length >= context for length in lengths):
-                self.missing.append(f"benchmarks.{name}: {over} prompts do not fit the target's context of {context:,}")
+                self.missing.append(f"benchmarks.{name}: {over} prompts do not fit pair {pair}'s context, {context:,}")
+
+    def _context(self, pair: str) -> int:
+        """Of the pair, as far as its models are there."""
+        found = [self._models.get((pair, role)) for role in ("target", "draft")]
+        return pair_context(self.experiment.pairs[pair].kind, *(model and model.config for model in found))
 
     def _work(self, cells: list[Cell]) -> Iterator[str]:
         left = [cell for cell in cells if not cell.is_whole(Plan(self.experiment, self.source, ()).results)]

@@ -329,7 +329,7 @@ def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None
         target, draft = recipes.place(pair.target), recipes.place(pair.draft)
         for name, benchmark in experiment.benchmarks.items():
             try:
-                check_prompts(items[name], benchmark.chat, target, draft, pair.trust_remote_code)
+                check_prompts(items[name], benchmark.chat, pair.kind, target, draft, pair.trust_remote_code)
             except PromptError as error:
                 raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
 

@@ -42,13 +42,14 @@ class CellRequest:
     rerun: bool = False
 
 
-def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | None) -> tuple[str, pd.DataFrame]:
-    """The text to print and the rows of `measure_cell`.
+def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | None) -> tuple[str, pd.DataFrame, bool]:
+    """The text to print, the rows of `measure_cell`, and whether a rerun, if there was one, is as it should be.
 
     `snakemake` makes targets, with further arguments behind them, and returns its exit status; without it only what is
     on disk is read. ConfigError for names that are not there; CellError if a run that the value needs is missing.
     """
-    from specloss.analysis.cell_value import cell_text, measure_cell, missing_runs, same_tokens
+    from specloss.analysis.cell_value import cell_text, measure_cell, missing_runs
+    from specloss.analysis.rerun import compare_runs
     from specloss.analysis.study import Study
     from specloss.analysis.table_cell import find_table_cell
     from specloss.plan import plan_of
@@ -84,9 +85,10 @@ def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | Non
     _no_run_is_missing(cell, results)
     rows = measure_cell(cell, results)
     text = cell_text(cell, rows)
-    if request.rerun:
-        text += _sameness(*same_tokens(runs, results, plan.results), results)
-    return text, rows
+    if not request.rerun:
+        return text, rows, True
+    compared = compare_runs(runs, results, plan.results)
+    return text + compared.text(results), rows, compared.as_it_should_be
 
 
 def _no_run_is_missing(cell: TableCell, results: Path) -> None:
@@ -99,11 +101,3 @@ def _no_run_is_missing(cell: TableCell, results: Path) -> None:
         raise CellError(
             f"{cell.name} has no value, {len(missing)} of {len(cell.cells)} runs are missing: {reasons}{more}"
         )
-
-
-def _sameness(same: int, compared: int, new: int, results: Path) -> str:
-    said = f"Decoded again in {results}: "
-    if not compared:
-        return said + "there was no earlier decode to compare with.\n"
-    verdict = "the same, token for token" if same == compared else "the same tokens as before"
-    return said + f"{same} of {compared} answers are {verdict}" + (f"; {new} runs are new.\n" if new else ".\n")

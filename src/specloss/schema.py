@@ -52,6 +52,9 @@ STEPS = pa.schema(
     ]
 )
 
+# metadata of decoded generations: where the chat template has what the system says
+SYSTEM_TEXT = b"system_text"
+
 GENERATIONS = pa.schema(
     [
         ("problem", pa.string()),

@@ -164,6 +164,31 @@ def test_batch_size_and_cluster_settings_do_not_make_another_cell(config):
     assert len(set(keys[0])) == len(keys[0]) == 348
 
 
+def test_a_device_is_provenance_and_a_type_of_numbers_makes_another_cell(config):
+    def cell(**changes):
+        values = copy.deepcopy(config)
+        values["pairs"]["demo"] |= changes
+        return expand(parse_config(values, "x"))[0]
+
+    here = cell()
+    assert cell(device="auto").key == cell(device="cuda:1").key == here.key
+    assert cell(device="cuda:1").settings["pair"]["device"] == "cuda:1"  # whoever loads the pair reads it there
+    assert len({here.key, cell(dtype="bfloat16").key, cell(dtype="auto").key}) == 3
+
+
+def test_a_finished_cell_is_as_good_on_another_device(config):
+    plan = make_plan(config, "my.yaml")
+    cell = plan.cells[0]
+    folder = cell.folder(plan.results)
+    folder.mkdir(parents=True)
+    # by a release whose keys were made of other things
+    (folder / "cell.json").write_text(json.dumps({"key": "of another time", "cell": cell.to_dict()}))
+    config["pairs"]["demo"]["device"] = "auto"
+    assert make_plan(config, "my.yaml").cells[0].stale_reason(plan.results) is None
+    config["pairs"]["demo"]["dtype"] = "bfloat16"
+    assert "pair.dtype" in make_plan(config, "my.yaml").cells[0].stale_reason(plan.results)
+
+
 def test_other_weights_under_the_same_path_make_another_cell(config, tmp_path):
     folder = shutil.copytree(DEMO / "draft", tmp_path / "draft")
     config["pairs"]["demo"]["draft"] = str(folder)

@@ -106,7 +106,7 @@ def test_prompts_that_do_not_fit_are_missing_something(config, tmp_path):
     (folder / "config.json").write_text(json.dumps(settings | {"max_position_embeddings": 9}))
     config["pairs"]["demo"]["target"] = str(folder)
     _, missing = examined(config)
-    assert missing == ["benchmarks.chain_l2: 100 prompts do not fit the target's context of 9"]
+    assert missing == ["benchmarks.chain_l2: 100 prompts do not fit pair demo's context, 9"]
 
 
 def test_a_model_that_is_yet_to_be_made_is_not_missing(config):

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 
 from specloss import paper
 from specloss.analysis.completeness import WHOLE, cell_status
@@ -18,7 +17,7 @@ from specloss.analysis.statistics import Bootstrap, ends_text, interval, mean_ov
 from specloss.analysis.study import Setting
 from specloss.analysis.summary import measure
 from specloss.analysis.table_cell import GAP, SETTING, TableCell
-from specloss.cells import GENERATIONS, Cell
+from specloss.cells import Cell
 from specloss.paper import AVERAGE, BENCHMARKS, MODELS, QUANTITIES
 
 WIDTH = 100
@@ -92,25 +91,6 @@ def _papers_benchmark(cell: TableCell) -> str | None:
     if cell.benchmark == AVERAGE:
         return AVERAGE if sorted(tasks) == sorted(BENCHMARKS) else None
     return BENCHMARKS.get(tasks[0])
-
-
-def same_tokens(runs: Iterable[Cell], results: Path, before: Path) -> tuple[int, int, int]:
-    """(answers that are token for token as they were, answers compared, runs that were not there before)."""
-    same = compared = new = 0
-    for run in runs:
-        paths = [run.folder(folder) / GENERATIONS for folder in (results, before)]
-        if not all(path.exists() for path in paths):
-            new += 1
-            continue
-        ours, theirs = (_tokens(path) for path in paths)
-        same += sum(theirs.get(key) == tokens for key, tokens in ours.items())
-        compared += len(ours.keys() | theirs.keys())
-    return same, compared, new
-
-
-def _tokens(path: Path) -> dict[tuple[str, int], list[int]]:
-    rows = pq.ParquetFile(path).read(["problem", "sample", "token_ids"]).to_pylist()
-    return {(row["problem"], row["sample"]): row["token_ids"] for row in rows}
 
 
 def cell_text(cell: TableCell, rows: pd.DataFrame) -> str:

@@ -15,6 +15,7 @@ from specloss.cells import FAILURE, GENERATIONS, META, STEPS, Cell
 from specloss.cluster.provenance import code_version
 from specloss.cluster.worker import Decoded
 from specloss.files import replacing, write_text
+from specloss.schema import SYSTEM_TEXT
 
 
 class ResultsError(OSError):
@@ -56,10 +57,16 @@ def provenance(cell: Cell, parts: Sequence[Decoded]) -> dict[str, Any]:
         "device": ", ".join(sorted({part.made["device"] for part in parts})),
         "dtype": parts[0].made["dtype"],
         "models": parts[0].made["models"],
-        "generation": effective_settings(cell),
+        "generation": effective_settings(cell) | _chat(parts),
         "seed": cell.seed,
         "decode_seconds": round(sum(part.seconds for part in parts), 3),
     }
+
+
+def _chat(parts: Sequence[Decoded]) -> dict[str, str]:
+    """Where the chat template has what the system says; empty if there are no system messages."""
+    told = {(part.generations.schema.metadata or {}).get(SYSTEM_TEXT, b"").decode() for part in parts}
+    return {SYSTEM_TEXT.decode(): ", ".join(sorted(told - {""}))} if told - {""} else {}
 
 
 def effective_settings(cell: Cell) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 from specloss.config import bound_rule
 from specloss.decoding.chain import ChainDecoder
 from specloss.decoding.loop import Prompt
+from specloss.decoding.prompting import tokenize
 from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import STOPS, Trace
 from specloss.decoding.tree_decoder import TreeDecoder
@@ -51,14 +52,16 @@ def decode(
     trace: str = "full",
     **options: Any,
 ) -> Decoded:
-    """Speculative decoding of `prompts` (texts, or lists of token ids taken as they are).
+    """Speculative decoding of `prompts`: texts, rendered chats among them, or lists of token ids.
+
+    Texts become the tokens that a benchmark's would, with one beginning of sequence; token ids are taken as they are.
 
     `method`, `param` and `options` name the verification rule (`specloss.verification.get_rule`, or `get_tree_rule`).
     A draft model drafts `gamma` tokens per block (8 if not given), an EAGLE-3 head trees of the shape `tree`
     (`total_token`, `depth`, `top_k`; by default those of `TreeShape`). `temperature`, `top_k`, `top_p` warp both
     models; `trace` is "full" or "light" (without the distortion columns). The random numbers of a prompt depend on the
-    seed, its tokens, and how many equal prompts stand before it, so that neither order nor batch size matters and equal
-    prompts are independent samples.
+    seed, its tokens, and how many equal prompts stand before it, so that equal prompts are
+    independent samples and, in float32, neither order nor batch size matters.
 
     ValueError, in one line, for settings out of range and for prompts that are empty or do not fit the context.
     """
@@ -119,7 +122,7 @@ def decode_prompts(pair: LoadedPair, prompts: Sequence[Prompt], *, trace: str, *
 
 def _token_ids(pair: LoadedPair, prompt: str | Sequence[int], index: int) -> list[int]:
     if isinstance(prompt, str):
-        return pair.tokenizer(prompt).input_ids
+        return tokenize(pair.tokenizer, prompt)
     ids = list(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, bytes) else None
     if ids is None or any(isinstance(token, bool) or not isinstance(token, Integral) for token in ids):
         raise ValueError(f"prompt number {index} must be a text or a list of whole token ids, got {prompt!r:.60}")

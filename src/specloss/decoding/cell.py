@@ -13,7 +13,7 @@ import pyarrow as pa
 from specloss.benchmarks import BenchmarkError, Item, get_benchmark
 from specloss.cells import Cell
 from specloss.files import file_hash
-from specloss.schema import GENERATIONS
+from specloss.schema import GENERATIONS, SYSTEM_TEXT
 
 if TYPE_CHECKING:
     from specloss.decoding.recorder import Recorder
@@ -54,14 +54,15 @@ def decode_cell(
 ) -> tuple[pa.Table, pa.Table]:
     """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
 
-    Neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem whose prompt
-    is empty or does not fit the context. A `recorder` is given p and q of every drafted position of a chain.
+    In float32 neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem
+    whose prompt is empty or does not fit the context, or whose logits make no distribution. A `recorder` is given p and
+    q of every drafted position of a chain.
     """
     # heavy imports here, so that thin clients can count problems
     from specloss.config import bound_rule
     from specloss.decoding.api import decode_prompts
     from specloss.decoding.loop import Prompt
-    from specloss.decoding.prompting import check_length, encode
+    from specloss.decoding.prompting import check_length, prepare
     from specloss.decoding.shape import TreeShape
     from specloss.decoding.warp import Warper
 
@@ -70,10 +71,10 @@ def decode_cell(
     tree = decoding.get("tree")
     drafting = {"shape": TreeShape(**tree)} if tree else {"gamma": decoding["gamma"], "recorder": recorder}
     chosen = [items[i] for i in indices]
-    encoded = [encode(pair.tokenizer, item, settings["benchmark"]["chat"]) for item in chosen]
-    for item, (_, ids) in zip(chosen, encoded, strict=True):
-        check_length(item, len(ids), pair.context)
-    prompts = [Prompt(ids, item.id, index) for index, item, (_, ids) in zip(indices, chosen, encoded, strict=True)]
+    encoded = [prepare(pair.tokenizer, item, settings["benchmark"]["chat"]) for item in chosen]
+    for item, prompt in zip(chosen, encoded, strict=True):
+        check_length(item, len(prompt.ids), pair.context)
+    prompts = [Prompt(e.ids, item.id, index) for index, item, e in zip(indices, chosen, encoded, strict=True)]
     decoded = decode_prompts(
         pair,
         prompts,
@@ -91,7 +92,7 @@ def decode_cell(
             "problem": [item.id for item in chosen],
             "index": list(indices),
             "sample": [prompt.sample for prompt in prompts],
-            "prompt": [text for text, _ in encoded],
+            "prompt": [prompt.text for prompt in encoded],
             "prompt_ids": [list(prompt.ids) for prompt in prompts],
             "reference": [item.reference for item in chosen],
             "token_ids": decoded.token_ids,
@@ -101,4 +102,6 @@ def decode_cell(
         },
         schema=GENERATIONS,
     )
+    if told := sorted({prompt.system_text for prompt in encoded if prompt.system_text}):
+        generations = generations.replace_schema_metadata({SYSTEM_TEXT: ", ".join(told)})
     return decoded.steps, generations

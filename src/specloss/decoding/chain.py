@@ -17,7 +17,7 @@ from specloss.decoding.loop import Batch, Decoder, is_in, round_up
 from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import CHAIN_COLUMNS, Lists
 from specloss.decoding.uniforms import block_uniforms
-from specloss.decoding.warp import draw
+from specloss.decoding.warp import draw, is_broken
 from specloss.verification import Rule
 from specloss.verification.distortion import distortion
 
@@ -47,11 +47,18 @@ class ChainDecoder(Decoder):
     def _fill(self, at: Tensor, tokens: Tensor, lengths: Tensor, clock: Clock) -> None:
         self._ids[at, : tokens.shape[1]] = tokens
         slots = self._slots[: tokens.shape[1]].expand(len(at), -1)
-        causal = self._mask(slots[:1], tokens.shape[1])  # what lies behind a shorter prompt is overwritten before use
-        for name, forward in (("verify", self._target), ("draft", self._draft)):
+        # what lies behind a shorter prompt is overwritten before use
+        causal = self._masks(self._later(slots[:1], tokens.shape[1]))
+        for name, forward, mask in zip(("verify", "draft"), (self._target, self._draft), causal, strict=True):
             forward.cache.fill(at, slots)
             with clock.forward(name):
-                forward(tokens, causal.expand(len(at), -1, -1, -1), slots, keep=1)
+                forward(tokens, mask.expand(len(at), -1, -1, -1), slots, keep=1)
+
+    def _masks(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """The target's mask and the draft's, one if they are of one type."""
+        own, other = self._types
+        mask = self._additive(hidden, own)
+        return mask, mask if own == other else self._additive(hidden, other)
 
     def _keep(self, at: Tensor) -> None:
         self._ids = self._ids[at]
@@ -70,7 +77,7 @@ class ChainDecoder(Decoder):
         slots = length.unsqueeze(1) + self._offsets  # [rows, gamma + 3]
         at = slots[:, :-1].clamp_min(0)  # [rows, gamma + 2]
         visible = min(round_up(int(batch.length.max()) + gamma), self._ids.shape[1])
-        mask = self._mask(at, visible)  # [rows, 1, gamma + 2, visible]
+        mask, draft_mask = self._masks(self._later(at, visible))  # [rows, 1, gamma + 2, visible]
         position = at.clamp_max(self.pair.context - 1)  # only padding lies beyond
 
         known = self._ids.gather(1, at[:, :2])  # [rows, 2]
@@ -79,12 +86,13 @@ class ChainDecoder(Decoder):
         for i in range(gamma + self.rule.bonus_needs_q):
             self._draft.cache.at(at[:, seen], visible)
             with clock.forward("draft"):
-                (logits,) = self._draft(feed, mask[:, :, seen], position[:, seen], keep=1)
+                (logits,) = self._draft(feed, draft_mask[:, :, seen], position[:, seen], keep=1)
             qs.append(self.warper(logits[:, -1, : self.pair.vocab]))  # [rows, vocab]
             block.append(draw(qs[i], draft_u[:, i]))
             feed, seen = block[-1].unsqueeze(1), slice(i + 2, i + 3)
         tokens = torch.stack(block[: gamma + 1], 1)  # [rows, gamma + 1]: last known token, then the drafted ones
-        q = torch.stack(qs[:gamma], 1)  # [rows, gamma, vocab]
+        all_q = torch.stack(qs, 1)  # [rows, gamma, vocab], or one more for the bonus
+        q = all_q[:, :gamma]
 
         self._target.cache.at(at[:, 1:], visible)
         with clock.forward("verify"):
@@ -93,7 +101,7 @@ class ChainDecoder(Decoder):
 
         bonus_q = None
         if self.rule.bonus_needs_q:
-            bonus_q = torch.stack(qs, 1)[torch.arange(len(p), device=device), drafted_t]
+            bonus_q = all_q[torch.arange(len(p), device=device), drafted_t]
         drafts = tokens[:, 1:]
         verdict = self.rule.verify(p, q, drafts, drafted_t, accept_u[:, :gamma], bonus_q)
         if self.recorder is not None:
@@ -103,7 +111,8 @@ class ChainDecoder(Decoder):
         emitted = torch.where(kept, torch.cat([drafts, following.unsqueeze(1)], 1), following.unsqueeze(1))
         self._ids.scatter_(1, slots[:, 2:], emitted)
         values = self._logged(p[:, :-1], q, drafts, verdict).float().cpu().numpy()
-        result = torch.cat([verdict.accepted.unsqueeze(1), drafts, emitted], 1).cpu().numpy()
+        broken = is_broken(p), is_broken(all_q)
+        result = torch.cat([verdict.accepted.unsqueeze(1), drafts, emitted, *broken], 1).cpu().numpy()
         self._record(batch, drafted, result, values, clock)
 
     def _logged(self, p: Tensor, q: Tensor, drafts: Tensor, verdict: Any) -> Tensor:
@@ -123,11 +132,17 @@ class ChainDecoder(Decoder):
         return torch.stack([self.rule.survival(verdict.accept_prob), *(columns.get(name, missing) for name in names)])
 
     def _record(self, batch: Batch, drafted: NDArray, result: NDArray, values: NDArray, clock: Clock) -> None:
-        """Emit the block's tokens, log the step. `result` [rows, 2 gamma + 2]: accepted, drafts, emitted."""
+        """Emit the block's tokens, log the step. `result` [rows, n]: accepted, drafts, emitted, broken p, broken q."""
         gamma = self.gamma
-        accepted, drafts, tokens = result[:, 0], result[:, 1 : gamma + 1], result[:, gamma + 1 :]
+        widths = np.cumsum([1, gamma, gamma + 1, gamma + 1])
+        accepted, drafts, tokens, no_p, no_q = np.split(result, widths, axis=1)
+        accepted, place = accepted[:, 0], np.arange(gamma + 1)
+        if no_p.any() or no_q.any():
+            self._refuse(batch, "target", (no_p > 0) & (place <= drafted[:, None]))
+            needed = drafted + self.rule.bonus_needs_q
+            self._refuse(batch, "draft", (no_q > 0) & (place[: no_q.shape[1]] < needed[:, None]))
         emitted = self._emit(batch, tokens, drafted, accepted)
-        active, place = emitted.active, np.arange(gamma + 1)
+        active = emitted.active
         real = place[:gamma] < drafted[:, None]
         # a drafted end of sequence cuts the block, kept or not: nothing behind it could ever be emitted
         end = is_in(drafts, self.pair.eos_ids)

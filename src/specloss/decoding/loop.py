@@ -27,6 +27,10 @@ EOS, LENGTH, CONTEXT = (STOPS.index(name) for name in ("eos", "length", "context
 _SPAN = 32  # visible cache slots come in multiples of this: few distinct shapes, little masked work
 
 
+class LogitsError(ValueError):
+    """A model's logits make no distribution; the message is one line fit for a user."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prompt:
     """Token ids to continue. `problem` and `sample` key its random numbers; `index` is its place in the output."""
@@ -35,6 +39,11 @@ class Prompt:
     problem: str
     index: int
     sample: int = 0
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return repr(self.problem) if len(self.problem) < 60 else f"number {self.index}"
 
 
 @dataclass(slots=True)
@@ -114,7 +123,8 @@ class Decoder(ABC):
     def run(self, prompts: Sequence[Prompt]) -> None:
         """Decode all prompts into `outputs` and `stops` (codes of `trace.STOPS`), a place for each prompt in order.
 
-        ValueError names a prompt that is empty, does not fit the models' context, or has ids that they do not share.
+        ValueError names a prompt that is empty, does not fit the models' context, or has ids that they do not share;
+        LogitsError one whose logits make no distribution.
         """
         for prompt in prompts:
             self._check(prompt)
@@ -126,7 +136,10 @@ class Decoder(ABC):
         longest = max(min(len(prompt.ids) + self.max_new_tokens, context) for prompt in prompts)
         self._device = device = self.pair.device
         self._slots = torch.arange(round_up(longest + self.reach), device=device)
-        self._visible = torch.zeros(1, dtype=self.pair.target.dtype, device=device)  # a mask's value there
+        self._prompts = prompts
+        # asking a model for its type walks through it; a mask's value where something is seen, by type
+        self._types = self.pair.target.dtype, self.pair.draft.dtype
+        self._seen = {dtype: torch.zeros(1, dtype=dtype, device=device) for dtype in self._types}
         batch, waiting, clock = Batch.empty(rows), deque(range(len(prompts))), Clock(device)
         self._begin(rows, longest, clock)
         while True:
@@ -140,16 +153,15 @@ class Decoder(ABC):
             self._block(batch, clock)
 
     def _check(self, prompt: Prompt) -> None:
-        name = prompt.problem if len(prompt.problem) < 60 else f"number {prompt.index}"
         if not 0 < len(prompt.ids) < self.pair.context:
             raise ValueError(
-                f"prompt {name!r} has {len(prompt.ids)} tokens; it must have between 1 and {self.pair.context - 1}, "
-                "one less than the models' context"
+                f"prompt {prompt.name} has {len(prompt.ids)} tokens; it must have between 1 and "
+                f"{self.pair.context - 1}, one less than the models' context"
             )
         for token in (min(prompt.ids), max(prompt.ids)):
             if not 0 <= token < self.pair.vocab:
                 raise ValueError(
-                    f"prompt {name!r} has token id {token}; the models share ids 0 to {self.pair.vocab - 1}"
+                    f"prompt {prompt.name} has token id {token}; the models share ids 0 to {self.pair.vocab - 1}"
                 )
 
     def _admit(self, batch: Batch, free: NDArray, waiting: deque[int], prompts: Sequence[Prompt], clock: Clock) -> None:
@@ -196,10 +208,27 @@ class Decoder(ABC):
         batch.length[empty], batch.begin[empty], batch.limit[empty] = 1, 1, 2
         return Emitted(active, scalars, count)
 
-    def _mask(self, queries: Tensor, visible: int) -> Tensor:
-        """Additive mask [rows, 1, queries, visible] from the slots of the queries [rows, queries]."""
-        hidden = (self._slots[:visible] > queries.unsqueeze(-1)).unsqueeze(1)
-        return self._visible.masked_fill(hidden, -torch.inf)
+    def _refuse(self, batch: Batch, role: str, broken: NDArray[np.bool_]) -> None:
+        """LogitsError if a row with a prompt has one of `broken` [rows, n]: logits of the pair's `role`."""
+        rows = np.flatnonzero(broken.any(1) & (batch.prompt >= 0))
+        if not len(rows):
+            return
+        row = rows[0]
+        dtype = str(getattr(self.pair, role).dtype).removeprefix("torch.")
+        called = " ".join(filter(None, (role, self.pair.names.get(role))))
+        cure = "; float16 ends at 65,504: take bfloat16 or float32" if dtype == "float16" else ""
+        raise LogitsError(
+            f"{called} in {dtype}: its logits are not finite (NaN, +inf, or nothing but -inf) for prompt "
+            f"{self._prompts[batch.prompt[row]].name} at step {batch.step[row]}{cure}"
+        )
+
+    def _later(self, queries: Tensor, visible: int) -> Tensor:
+        """Which slots [rows, 1, queries, visible] are behind those of the queries [rows, queries]."""
+        return (self._slots[:visible] > queries.unsqueeze(-1)).unsqueeze(1)
+
+    def _additive(self, hidden: Tensor, dtype: torch.dtype) -> Tensor:
+        """A model's mask from what is hidden, of the model's own type: attention takes no other."""
+        return self._seen[dtype].masked_fill(hidden, -torch.inf)
 
 
 def round_up(value: int) -> int:

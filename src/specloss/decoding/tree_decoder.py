@@ -22,7 +22,7 @@ from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import Lists
 from specloss.decoding.tree import DraftedTree, TreeDrafter
 from specloss.decoding.uniforms import block_uniforms
-from specloss.decoding.warp import draw
+from specloss.decoding.warp import draw, is_broken
 from specloss.verification import Tree, TreeRule, TreeVerdict
 from specloss.verification.distortion import distortion
 
@@ -55,7 +55,8 @@ class TreeDecoder(Decoder):
         So all of a prompt but its last token is committed, and a prompt of one token leaves nothing to draft from.
         """
         slots = self._slots[: tokens.shape[1]].expand(len(at), -1)
-        causal = self._mask(slots[:1], tokens.shape[1])  # what lies behind a shorter prompt is overwritten before use
+        # what lies behind a shorter prompt is overwritten before use
+        causal = self._additive(self._later(slots[:1], tokens.shape[1]), self._types[0])
         self._target.cache.fill(at, slots)
         with clock.forward("verify"):
             _, features = self._target(tokens, causal.expand(len(at), -1, -1, -1), slots, keep=1)
@@ -113,7 +114,7 @@ class TreeDecoder(Decoder):
         """Additive mask [rows, 1, nodes, visible]: of the text all before the root, of the tree what `sees` says."""
         seen = (self._slots[:visible] < root).unsqueeze(1).repeat(1, slots.shape[1], 1)
         seen.scatter_(2, slots.unsqueeze(1).expand_as(sees), sees)
-        return self._visible.masked_fill(~seen.unsqueeze(1), -torch.inf)
+        return self._additive(~seen.unsqueeze(1), self._types[0])
 
     def _q(self, drafted: DraftedTree) -> Tensor:
         """The head's distributions after the warper [rows, nodes, vocab]; without meaning where it was not run."""
@@ -147,11 +148,18 @@ class TreeDecoder(Decoder):
         expected = tree.reach(verdict.accept_prob)[:, 1:].sum(1, keepdim=True)  # [rows, 1]
         numbers = torch.cat([x.float() for x in (expected, *columns.values(), *distorted.values())], 1)
         size = tree.drafted.sum(1, keepdim=True)
+        # a head's broken distribution comes first wherever scores are sorted: a tree never misses it
+        broken = is_broken(p), drafted.score.isnan().any(1, keepdim=True)
         whole = [verdict.accepted.unsqueeze(1), size, verdict.path, emitted, tree.tokens, drafted.depth]
-        whole = torch.cat([*whole, verdict.tried, verdict.kept], 1).cpu().numpy()
+        whole = torch.cat([*whole, verdict.tried, verdict.kept, tree.drafted, *broken], 1).cpu().numpy()
         numbers = numbers.cpu().numpy()
-        widths = np.cumsum([1, 1, levels, levels + 1, nodes, nodes, nodes])
-        accepted, size, path, tokens, token, depth, tried, kept = np.split(whole, widths, axis=1)
+        widths = np.cumsum([1, 1, levels, levels + 1, nodes, nodes, nodes, nodes, nodes, nodes])
+        accepted, size, path, tokens, token, depth, tried, kept, real, no_p, no_q = np.split(whole, widths, axis=1)
+        if no_p.any() or no_q.any():
+            real[:, 0] = 1
+            self._refuse(batch, "target", (no_p > 0) & (real > 0))
+            drew = (self._drafter.length.numpy() > 0) & (batch.room > 0)
+            self._refuse(batch, "draft", (no_q > 0) & drew[:, None])
         logged = self._emit(batch, tokens, size[:, 0], accepted[:, 0])
         active, tried = logged.active, tried.astype(bool)
         decided = np.arange(levels) < (depth * tried).max(1, keepdims=True)

@@ -30,9 +30,16 @@ class Warper:
             raise ValueError(f"top_p must be in (0, 1], got {self.top_p}")
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Distribution [..., vocab] in float32 (float64 stays) from `logits` [..., vocab]."""
+        """Distribution [..., vocab] in float32 (float64 stays) from `logits` [..., vocab] of any type.
+
+        Logits that make no distribution (one is NaN or +inf, or all are -inf) give what `is_broken` tells.
+        """
         if self.temperature == 0:
-            return torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+            best = logits.argmax(-1, keepdim=True)
+            one_hot = torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, best, 1.0)
+            largest = logits.gather(-1, best).float()
+            one_hot[..., :1] += largest - largest  # 0, or NaN: softmax gives NaN everywhere, argmax would hide it
+            return one_hot
         x = logits if logits.dtype == torch.float64 else logits.float()
         if self.temperature != 1:
             x = x / self.temperature
@@ -50,11 +57,17 @@ class Warper:
         return x.softmax(-1)
 
 
+def is_broken(distribution: Tensor) -> Tensor:
+    """Mask [...] of the distributions [..., vocab] that a warper made of logits that make none."""
+    return distribution[..., 0].isnan()
+
+
 def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     """Token int64 [...] drawn from `distribution` [..., vocab] by inverting its cumulative sum at `uniform` [...].
 
-    `uniform` is float64 in [0, 1); sums are float64, so a token of zero mass is never drawn, at any vocabulary.
+    `uniform` is float64 in [0, 1); sums are float64, so a token of zero mass is never drawn, at any vocabulary. A
+    broken distribution gives some token of the vocabulary.
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)  # [..., vocab]
     threshold = uniform.unsqueeze(-1) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1)
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1).clamp_max(distribution.shape[-1] - 1)

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from specloss.benchmarks import Item
 from specloss.cluster.provenance import package_versions
-from specloss.decoding.prompting import render
+from specloss.decoding.prompting import encode
 from specloss.models.checkpoint import ModelError, locate
 from specloss.models.fetching import save_model
 from specloss.models.instructions import INSTRUCTIONS
@@ -68,13 +69,9 @@ def first_layers(model: Any, layers: int) -> Any:
 @torch.inference_mode()
 def write_texts(model: Any, tokenizer: Any, count: int, length: int) -> list[Tensor]:
     """Instructions with the model's answers, `count` of them, ids [tokens] each, at most `length` tokens long."""
-    prompts = []
-    for instruction in INSTRUCTIONS:
-        if tokenizer.chat_template:
-            text = render(tokenizer, [{"role": "user", "content": instruction}], "an instruction of the distillation")
-            prompts.append(tokenizer(text, add_special_tokens=False).input_ids)
-        else:
-            prompts.append(tokenizer(instruction).input_ids)
+    chat = "template" if tokenizer.chat_template else "plain"
+    asked = [({"role": "user", "content": instruction},) for instruction in INSTRUCTIONS]
+    prompts = [encode(tokenizer, Item("an instruction of the distillation", None, None, m), chat)[1] for m in asked]
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     texts: list[Tensor] = []
     for start in range(0, count, _WRITTEN_AT_ONCE):

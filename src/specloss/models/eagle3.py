@@ -58,6 +58,11 @@ class Eagle3Head(nn.Module):
         self.register_buffer("d2t", torch.zeros(draft_vocab, dtype=torch.int64) if reduced else None)
         self.register_buffer("t2d", torch.zeros(config.vocab_size, dtype=torch.bool) if reduced else None)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights; the target's may be another."""
+        return self.fc.weight.dtype
+
     def features(self, hidden_states: Sequence[Tensor]) -> Tensor:
         """Features [rows, new, 3 target width] from a target's output; `hidden_states[i]` is what enters its layer i.
 
@@ -68,7 +73,7 @@ class Eagle3Head(nn.Module):
 
     def project(self, features: Tensor) -> Tensor:
         """Features [..., 3 target width] as input of the head's layer [..., width]."""
-        return self.fc(features.to(self.fc.weight.device))
+        return self.fc(features.to(self.fc.weight.device, self.dtype))
 
     def forward(
         self, hidden: Tensor, ids: Tensor, position: Tensor, mask: Tensor | None = None, cache: Cache | None = None
@@ -80,7 +85,8 @@ class Eagle3Head(nn.Module):
         True where a query sees a key; None is causal. `cache` takes this layer's keys and values as its layer 0.
         """
         rotation = self.rotary(hidden, position)
-        return self.midlayer(self.embed_tokens(ids), hidden, rotation, mask, cache)
+        embedding = self.embed_tokens(ids).to(hidden.dtype)  # the target's own, as a rule
+        return self.midlayer(embedding, hidden, rotation, mask, cache)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """Log-probabilities [..., draft vocabulary] in float32, without temperature, from outputs [..., width]."""

@@ -8,10 +8,13 @@ from typing import Any
 
 import torch
 
+from specloss.cells import EXACT
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
+from specloss.models.context import head_note, pair_context
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
 from specloss.models.tokenizers import check_models, tokenizer_difference
+from specloss.models.vocabulary import vocabulary_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class LoadedPair:
     `draft` is a causal LM, or in a pair of kind eagle3 an EAGLE-3 head (`models.eagle3.Eagle3Head`). `vocab` is the
     number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not exist. `context`
     is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
-    metadata of cells, and `notes` what a user should know of it, a line each.
+    metadata of cells, `notes` what a user should know of it, a line each, and `names` what the config calls the two.
     """
 
     target: Any
@@ -33,6 +36,7 @@ class LoadedPair:
     kind: str = "draft"
     about: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def device(self) -> torch.device:
@@ -64,7 +68,8 @@ def load_pair(
 
     Kind eagle3: `draft` is an EAGLE-3 head. With a device map over several GPUs the draft or head, which is small, is
     whole on the target's first. ModelError, in one line, for a model that is missing, incomplete or damaged, different
-    tokenizers, a head that does not fit its target, or a model that the ragged cache cannot serve.
+    tokenizers, tokens or ends of sequence outside of the ids that both models have, a head that does not fit its
+    target, or a model that the ragged cache cannot serve.
     """
     if kind not in ("draft", "eagle3"):
         raise ModelError(f"pair kind {kind!r} is not known; known: draft, eagle3")
@@ -79,27 +84,35 @@ def load_pair(
     first = load_model(sources[0], dtype, device, attention, trust_remote_code)
     if kind == "eagle3":
         second = load_head(draft, first, revision=draft_revision)
-        configs = [first.config.get_text_config()]
     else:
         near = str(first.device) if device in DEVICE_MAPS else device
         second = load_model(sources[1], dtype, near, attention, trust_remote_code)
-        configs = [model.config.get_text_config() for model in (first, second)]
-    vocab = min(config.vocab_size for config in configs)
+    configs = [model.config.get_text_config() for model in (first, second)]
+    sizes = [config.vocab_size for config in configs]
     ends = eos_ids(first, tokenizer, eos)
-    if eos is not None and not all(0 <= token < vocab for token in ends):
-        raise ModelError(f"eos: {list(ends)} are not all ids that the models share, 0 to {vocab - 1}")
+    if fault := vocabulary_fault(*sizes, tokenizer.get_vocab(), tokenizer.get_added_vocab(), ends):
+        raise ModelError(f"target {target} and draft {draft}: {fault}")
     loaded = zip(("target", "draft"), sources, (first, second), strict=True)
     about = {role: describe_model(source, model) for role, source, model in loaded}
+    notes = [note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])]
+    if kind == "eagle3" and (note := head_note(draft, *configs)):
+        notes.append(note)
+    if rough := sorted({about[role]["dtype"] for role in about} - set(EXACT)):
+        notes.append(
+            f"in {' and '.join(rough)} tokens can change with the batch size and with the prompts of a batch: forwards "
+            "of other shapes round differently, and a near tie falls the other way; in float32 they do not"
+        )
     return LoadedPair(
         target=first,
         draft=second,
         tokenizer=tokenizer,
-        vocab=vocab,
-        context=min(config.max_position_embeddings for config in configs),
+        vocab=min(sizes),
+        context=pair_context(kind, *configs),
         eos_ids=ends,
         kind=kind,
         about=about | {"attention": attention},
-        notes=tuple(note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])),
+        notes=tuple(notes),
+        names={"target": target, "draft": draft},
     )
 
 

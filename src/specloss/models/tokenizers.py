@@ -8,6 +8,7 @@ from tokenizers import Tokenizer
 
 from specloss.files import check_file
 from specloss.models.checkpoint import Checkpoint, ModelError, locate
+from specloss.models.vocabulary import vocabulary_fault
 
 PROBE = "Natalia sold 48 clips; 37*04+58-09? 'Straße' 中文 \n\tdef f(x): return x"
 
@@ -23,13 +24,28 @@ def check_models(
     checkpoints = (locate(target, target_revision), locate(draft, draft_revision))
     for checkpoint in checkpoints:
         checkpoint.check(tokenizer=checkpoint is checkpoints[0] or kind != "eagle3")
+    backends = [_read_tokenizer(checkpoint) for checkpoint in checkpoints[: 1 if kind == "eagle3" else 2]]
+    sizes = [_vocabulary(checkpoint) for checkpoint in checkpoints]
+    if backends[0] and all(sizes):
+        tokens = backends[0].get_vocab(with_added_tokens=True)
+        added = {token.content for token in backends[0].get_added_tokens_decoder().values()}
+        if fault := vocabulary_fault(*sizes, tokens, added, ends=()):
+            raise ModelError(f"target {target} and draft {draft}: {fault}")
     if kind == "eagle3":  # a head has the target's tokenizer
         return
-    backends = [_read_tokenizer(checkpoint) for checkpoint in checkpoints]
     if all(backends):
         difference = tokenizer_difference(*backends)
         if difference:
             raise ModelError(f"target {target} and draft {draft} have different tokenizers: {difference}")
+
+
+def _vocabulary(checkpoint: Checkpoint) -> int | None:
+    """Ids of a local folder's model, if its config says so; of others they are known once they are loaded."""
+    if not checkpoint.local or checkpoint.gguf:
+        return None
+    text = checkpoint.config.get("text_config")
+    size = (text if isinstance(text, dict) else checkpoint.config).get("vocab_size")
+    return size if isinstance(size, int) else None  # whatever else it is, loading says
 
 
 def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:

@@ -156,5 +156,5 @@ def test_a_prompt_that_is_longer_than_the_context_is_said(tmp_path, name, field,
     long = json.loads(json.dumps(longer).replace("{}", "7" * 3000))
     file, loading = load(tmp_path, name, [ROWS[name][0], ROWS[name][1] | {field: long}])
     with pytest.raises(PromptError, match=r" tokens; it must have between 1 and 2999, ") as caught:
-        check_prompts(loading(), "plain", str(model), str(model))
+        check_prompts(loading(), "plain", "draft", str(model), str(model))
     assert str(caught.value).startswith(f"{file} row 2: the prompt has 3") and "\n" not in str(caught.value)

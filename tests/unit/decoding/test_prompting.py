@@ -1,12 +1,22 @@
 """A prompt's token ids begin with one beginning of sequence, whatever template and tokenizer add; and never change."""
 
 import datetime
+import json
+from dataclasses import replace
 
 import pytest
+import yaml
+from places import DEMO, ROOT
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoTokenizer
 
+from specloss import decode
 from specloss.benchmarks import Item
-from specloss.decoding.prompting import PromptError, encode
+from specloss.cluster.output import write_cell
+from specloss.cluster.worker import Decoded
+from specloss.config import expand, parse_config
+from specloss.decoding.cell import decode_cell
+from specloss.decoding.prompting import PromptError, encode, prepare
 
 WORDS = ["<s>", "<pad>", "user", "system", "assistant", "hello", "there", "26", "Jul", "2024", ":"]
 TURNS = (
@@ -53,6 +63,71 @@ def test_a_chat_needs_a_template_or_the_plain_fallback():
     with pytest.raises(PromptError, match=r"^x\.jsonl:7: .* no chat template; .*'chat' to 'plain'$"):
         encode(plain, CHAT)
     assert encode(plain, CHAT, chat="plain") == ("there\n\nhello", [0, 6, 5])
+
+
+REFUSES = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + TURNS
+ALTERNATES = (
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{% endfor %}" + TURNS
+)
+DROPS = TURNS.replace("{{ m.role }}", "{% if m.role == 'system' %}{% continue %}{% endif %}{{ m.role }}")
+SHOUTS = TURNS.replace("{{ m.content }}", "{{ m.content | replace('there', '26') }}")
+
+
+@pytest.mark.parametrize("template", [REFUSES, ALTERNATES, DROPS])
+def test_without_a_system_role_the_users_turn_begins_with_what_the_system_says(template):
+    told = prepare(tokenizer(template, False), CHAT)
+    assert [WORDS[i] for i in told.ids] == ["user", ":", "there", "hello", "assistant"]
+    assert told.text.startswith("user : there\n\nhello") and told.system_text == "before the first user message"
+    assert CHAT.messages[1]["content"] == "hello"
+
+
+@pytest.mark.parametrize("template, words", [(TURNS, "system : there user : hello"), (SHOUTS, "system : 26 user")])
+def test_a_template_with_a_system_role_keeps_it_whatever_it_does_to_the_text(template, words):
+    told = prepare(tokenizer(template, False), CHAT)
+    assert told.text.startswith(words) and told.system_text == "own role"
+
+
+def test_items_without_a_system_message_say_nothing_of_it():
+    user = Item("a", None, None, CHAT.messages[1:])
+    assert prepare(tokenizer(REFUSES, False), user).system_text is None
+    assert prepare(tokenizer(REFUSES, False), CHAT, "plain").system_text is None
+
+
+def test_a_system_message_that_no_user_can_say_is_one_line():
+    with pytest.raises(PromptError, match=r"^a: .*no system role, and there is no user message"):
+        prepare(tokenizer(REFUSES, False), Item("a", None, None, CHAT.messages[:1]))
+
+
+@pytest.mark.parametrize("adds", [True, False])
+@pytest.mark.parametrize("begin", ["", "<s> "])
+def test_a_rendered_chat_through_the_api_has_a_benchmarks_tokens(pair, adds, begin):
+    words = tokenizer(begin + TURNS, adds)
+    text, ids = encode(words, CHAT)
+    from_text, from_ids = (
+        decode(replace(pair, tokenizer=words), [prompt], max_new_tokens=2).steps["problem"] for prompt in (text, ids)
+    )
+    assert from_text == from_ids and ids.count(0) == (adds or bool(begin))
+
+
+def test_a_cell_says_where_its_template_has_the_systems_text(pair, tmp_path):
+    file = tmp_path / "chats.jsonl"
+    file.write_text(json.dumps({"messages": [{"role": "system", "content": "1"}, {"role": "user", "content": "2+3?"}]}))
+    config = yaml.safe_load((ROOT / "config/demo.yaml").read_text()) | {"results": str(tmp_path)}
+    config["benchmarks"] = {"mine": {"task": "prompts", "options": {"file": str(file)}, "max_new_tokens": 3}}
+    config["pairs"]["demo"] |= {"target": str(DEMO / "target"), "draft": str(DEMO / "draft")}
+    cell = expand(parse_config(config, "x"))[0]
+    for template, said in ((REFUSES, "before the first user message"), (TURNS, "own role")):
+        words = AutoTokenizer.from_pretrained(DEMO / "target")
+        words.chat_template = template.replace("{{ m.role }} : {{ m.content }} ", "{{ m.content }}").replace(
+            "assistant", ""
+        )
+        decoded = decode_cell(replace(pair, tokenizer=words), cell, [0], batch_size=1)
+        made = pair.provenance() | {"packages": {}}
+        write_cell(cell, tmp_path, [Decoded(*decoded, 1.0, made, ())])
+        run = json.loads((cell.folder(tmp_path) / "cell.json").read_text())["run"]
+        assert run["generation"]["system_text"] == said
+        assert decoded[1]["prompt"].to_pylist() == ["1\n\n2+3?" if said != "own role" else "12+3?"]
 
 
 def test_a_template_that_refuses_the_messages_is_one_line_with_file_and_row():

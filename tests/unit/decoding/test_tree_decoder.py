@@ -68,7 +68,7 @@ class Certain(torch.nn.Module):
 
     def __init__(self, model, follower):
         super().__init__()
-        self.model, self.config = model, model.config
+        self.model, self.config, self.dtype = model, model.config, model.dtype
         self.register_buffer("follower", follower)
 
     def forward(self, **inputs):

@@ -201,6 +201,13 @@ def test_sampling_settings_of_a_checkpoint_are_named_and_not_applied(pair, tmp_p
     assert made["eos_ids"] == [1] and "ignored_generation_config" not in made["draft"] and not pair.notes
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_pair_says_in_which_types_its_tokens_depend_on_the_batch(dtype):
+    pair = load_pair(target=DEMO / "target", draft=DEMO / "draft", device="cpu", dtype=dtype)
+    said = [note for note in pair.notes if "batch size" in note]
+    assert [note.startswith(f"in {dtype} tokens can change") for note in said] == [True] * (dtype != "float32")
+
+
 def test_end_of_sequence_tokens_are_the_configs_if_it_names_some():
     pair = load_pair(target=DEMO / "target", draft=DEMO / "draft", device="cpu", eos=["#", 0])
     assert pair.eos_ids == (pair.tokenizer.convert_tokens_to_ids("#"), 0)
