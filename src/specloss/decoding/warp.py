@@ -31,9 +31,9 @@ class Warper:
 
     def __call__(self, logits: Tensor) -> Tensor:
         """Distribution [..., vocab] in float32 (float64 stays) from `logits` [..., vocab]."""
-        if self.temperature == 0:
-            return torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         x = logits if logits.dtype == torch.float64 else logits.float()
+        if self.temperature == 0:
+            return torch.zeros_like(x).scatter_(-1, x.argmax(-1, keepdim=True), 1.0)
         if self.temperature != 1:
             x = x / self.temperature
         kept = None  # the largest logits in descending order, when fewer than the vocabulary
