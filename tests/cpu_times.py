@@ -1,7 +1,7 @@
 """`pytest --cpu-times`: the CPU seconds that each test file takes, its processes included, the dearest first.
 
-CPU time, unlike the time on the clock, says the same on a busy machine. A process that outlives its parent (a daemon) is
-counted while it lives under its first parent alone.
+CPU time, unlike the time on the clock, says nearly the same on a busy machine. A process that outlives its parent (a
+daemon) is counted while it lives under its first parent alone.
 """
 
 from __future__ import annotations

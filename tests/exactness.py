@@ -2,8 +2,8 @@
 
 Every tolerance of a test is one of four: `EXACT`, for what is computed in float64; `rounding`, for what two orders of
 the same float32 sums give; that of a number which was printed or stored in fewer digits; or statistical, with its rate
-of error. What decides by the largest of several numbers (greedy tokens, the nodes of a tree) is tested in float64, where
-only an exact tie could be decided otherwise on another processor.
+of error. What decides by the largest of several numbers (greedy tokens, the nodes of a tree) is tested in float64,
+where only an exact tie could be decided otherwise on another processor.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def assert_close(got: Tensor, expected: Tensor, terms: int) -> None:
 def rounding(values: Tensor, terms: int) -> float:
     """How far apart float32 results of the size of `values` may be that differ in the order of their sums.
 
-    `terms` is the number of terms in all sums on the longest way from the inputs to a result: see `sums_of`. Each adds a
-    rounding of at most UNIT of the size that the number has there. Sizes are those of the result, as norms keep them
+    `terms` is the number of terms in all sums on the longest way from the inputs to a result: see `sums_of`. Each adds
+    a rounding of at most UNIT of the size that the number has there. Sizes are those of the result, as norms keep them
     equal from layer to layer; the size is the largest |value|, as an entry near zero is a sum of terms that are not.
     Roundings are independent, uniform up to that limit: their sum over the way has a standard deviation of at most
     UNIT sqrt(terms / 3) of the size, and the difference of two computations sqrt(2) of that. The largest of 10,000
