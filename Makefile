@@ -22,7 +22,7 @@ demo-eagle3: $(VENV) ## The same on trees that an EAGLE-3 head drafts: reports/d
 	@$(BIN)/specloss run config/demo_eagle3.yaml
 
 # One thread in each process: more of them wait for each other.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 test: $(VENV) ## Run the tests, but for those marked slow
 	@$(PYTEST) -m "not slow"

@@ -16,6 +16,11 @@ def pytest_configure(config):
         config.pluginmanager.register(CpuTimes())
 
 
+def pytest_collection_modifyitems(items):
+    """The longest files first, so that no process works alone on one at the end."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def pair():
     import torch

@@ -1,9 +1,9 @@
 """How far apart two computations of the same number may be: exact in float64, derived in float32.
 
 Every tolerance of a test is one of four: `EXACT`, for what is computed in float64; `rounding`, for what two orders of
-the same float32 sums give; that of a number which was printed or stored in fewer digits; or statistical, with its rate
-of error. What decides by the largest of several numbers (greedy tokens, the nodes of a tree) is tested in float64,
-where only an exact tie could be decided otherwise on another processor.
+the same float32 sums give; that of a number which was printed (tables have six digits) or stored in fewer digits; or
+statistical, with its rate of error. What decides by the largest of several numbers (greedy tokens, the nodes of a
+tree) is tested in float64, where only an exact tie could be decided otherwise on another processor.
 """
 
 from __future__ import annotations
