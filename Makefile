@@ -4,7 +4,7 @@
 #   make PORT=5001 ui                     another port
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-eagle3 test check bench ui venv clean
+.PHONY: help demo demo-eagle3 test test-slow test-isa test-all check bench ui venv clean
 .DELETE_ON_ERROR:
 
 PYTHON ?=
@@ -21,8 +21,24 @@ demo: $(VENV) ## Run the whole experiment on the demo pair: reports/demo/index.h
 demo-eagle3: $(VENV) ## The same on trees that an EAGLE-3 head drafts: reports/demo_eagle3/index.html
 	@$(BIN)/specloss run config/demo_eagle3.yaml
 
+# One thread in each process: more of them wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
 test: $(VENV) ## Run the tests, but for those marked slow
-	@$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+	@$(PYTEST) -m "not slow"
+
+test-slow: $(VENV) ## Run the tests marked slow
+	@$(PYTEST) -m slow $(ARGS)
+
+# What torch itself, oneDNN, MKL and OpenBLAS (NumPy) may use, one line a processor
+test-isa: $(VENV) ## Run the numerical tests as on processors without AVX, and without AVX-512
+	@set -e; for isa in "default SSE41 SSE4_2 Nehalem" "avx2 AVX2 AVX2 Haswell"; do set -- $$isa; \
+		export ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 OPENBLAS_CORETYPE=$$4; \
+		echo "Instruction sets: torch $$1, oneDNN $$2, MKL $$3, OpenBLAS $$4"; \
+		$(PYTEST) -m "not slow" tests/unit/decoding tests/unit/verification tests/unit/models tests/unit/test_screen.py; \
+	done
+
+test-all: test test-slow test-isa ## Run every test, for the night
 
 check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 	$(BIN)/ruff check

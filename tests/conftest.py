@@ -3,7 +3,22 @@
 from __future__ import annotations
 
 import pytest
+from cpu_times import CpuTimes
 from places import DEMO
+
+
+def pytest_addoption(parser):
+    parser.addoption("--cpu-times", action="store_true", help="show the CPU seconds of each test file")
+
+
+def pytest_configure(config):
+    if config.getoption("--cpu-times"):
+        config.pluginmanager.register(CpuTimes())
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first, so that no process works alone on one at the end."""
+    items.sort(key=lambda item: "workflow" not in item.path.parts)
 
 
 @pytest.fixture(scope="session")
@@ -14,6 +29,22 @@ def pair():
 
     torch.set_num_threads(1)
     return load_pair(target=DEMO / "target", draft=DEMO / "draft", dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def pair_in_float64():
+    from specloss import load_pair
+
+    return load_pair(target=DEMO / "target", draft=DEMO / "draft", dtype="float64", device="cpu")
+
+
+@pytest.fixture
+def exact_pair(pair_in_float64):
+    """The demo pair, in float64 through and through."""
+    from exactness import InFloat64
+
+    with InFloat64():
+        yield pair_in_float64
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +66,22 @@ def tree_pair(tree_head):
 
     torch.set_num_threads(1)
     return load_pair(DEMO / "target", tree_head, kind="eagle3", dtype="float32", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def tree_pair_in_float64(tree_head):
+    from specloss import load_pair
+
+    return load_pair(DEMO / "target", tree_head, kind="eagle3", dtype="float64", device="cpu")
+
+
+@pytest.fixture
+def exact_tree_pair(tree_pair_in_float64):
+    """The demo target with that head, in float64 through and through."""
+    from exactness import InFloat64
+
+    with InFloat64():
+        yield tree_pair_in_float64
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ torch.set_num_threads(1)  # tests share two cores
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
 
 
-def tiny_target(family="llama", layers=8, vocab=VOCAB, width=WIDTH):
+def tiny_target(family="llama", layers=8, vocab=VOCAB, width=WIDTH, dtype=torch.float32):
     torch.manual_seed(7)
     config = CONFIGS[family](
         vocab_size=vocab,
@@ -25,7 +25,7 @@ def tiny_target(family="llama", layers=8, vocab=VOCAB, width=WIDTH):
         head_dim=width // HEADS,
         initializer_range=0.2,
     )
-    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    return AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
 
 
 def checkpoint(
@@ -85,6 +85,19 @@ def save(folder, config, tensors, kind="safetensors"):
     else:
         torch.save(tensors, folder / "pytorch_model.bin")
     return folder
+
+
+class ExactRotary(torch.nn.Module):
+    """Rotations of a head in float64, in the place of transformers', whose cosines are float32 in any model."""
+
+    def __init__(self, config):
+        super().__init__()
+        dim = config["head_dim"]
+        self.turn = config["rope_theta"] ** (-torch.arange(0, dim, 2).double() / dim)
+
+    def forward(self, hidden, position):
+        angle = (position.double().unsqueeze(-1) * self.turn).repeat(1, 1, 2)
+        return angle.cos(), angle.sin()
 
 
 def rederived(config, tensors, hidden, ids):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 from simulated import World, replicates
@@ -20,14 +18,6 @@ WORLDS = {
     "high accuracy": World(problems=300, accuracy=90, loss=4.0, churn=3.0),
 }
 MARGIN = 2.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def cheap_collections():
-    """statsmodels collects garbage at every adjustment; what is there already need not be looked at each time."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="module", params=WORLDS)

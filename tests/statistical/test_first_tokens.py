@@ -2,7 +2,8 @@
 
 For every rule the first two tokens of 25,000 samples of one prompt (50,000 draws) are compared with the closed form
 `pi(x1) pi(x2 | x1)`: both stand at drafted positions, whatever was accepted. The tests share a level of 1 % by
-Bonferroni's correction over the number of rules (two tests each).
+Bonferroni's correction over the number of rules (two tests each). That takes minutes and is marked slow; the same with
+2,000 samples, at a level of its own, finds what is wrong by a tenth.
 """
 
 import numpy as np
@@ -14,7 +15,7 @@ from specloss import decode
 from specloss.decoding.warp import Warper
 from specloss.verification import RULES, get_rule
 
-SAMPLES, TEMPERATURE, SEED = 25_000, 0.7, 20261129
+TEMPERATURE, SEED = 0.7, 20261129
 PROMPT = "93*17?"
 SETTINGS = [
     (name, spec.grid[len(spec.grid) // 2], {}) for name, spec in RULES.items() if not name.startswith("cap_")
@@ -49,17 +50,18 @@ def p_value(counts, expected):
     return stats.chisquare(counts, expected * counts.sum() / expected.sum()).pvalue
 
 
+@pytest.mark.parametrize("samples", [2_000, pytest.param(25_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name, param, options", SETTINGS, ids=lambda value: str(value))
-def test_the_first_two_tokens_have_the_rules_induced_distribution(pair, name, param, options):
+def test_the_first_two_tokens_have_the_rules_induced_distribution(pair, name, param, options, samples):
     rule = get_rule(name, param, **options)
     ids = pair.tokenizer(PROMPT).input_ids
     decoded = decode(
-        pair, [ids] * SAMPLES, method=name, param=param, temperature=TEMPERATURE, gamma=2, max_new_tokens=3,
+        pair, [ids] * samples, method=name, param=param, temperature=TEMPERATURE, gamma=2, max_new_tokens=3,
         seed=SEED, batch_size=2000, trace="light", **options,
     )  # fmt: skip
     first = np.array([output[0] for output in decoded.token_ids])
     pi = closed_form(pair, rule, ids)
-    assert p_value(np.bincount(first, minlength=pair.vocab), SAMPLES * pi) > LEVEL
+    assert p_value(np.bincount(first, minlength=pair.vocab), samples * pi) > LEVEL
 
     pairs = np.zeros((pair.vocab, pair.vocab))
     expected = np.zeros((pair.vocab, pair.vocab))

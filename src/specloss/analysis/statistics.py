@@ -18,9 +18,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, t
-from statsmodels.stats.multitest import multipletests
 
 from specloss.analysis.study import Place, Setting, Study
 from specloss.analysis.summary import read_problems
@@ -259,6 +258,18 @@ def slope(levels: Sequence[float], values: Sequence[Draws]) -> Draws:
     return x @ np.asarray(values) / (x @ x)
 
 
+def holm(p: ArrayLike) -> NDArray[np.float64]:
+    """Holm's (1979) adjusted p values, in the order of `p`.
+
+    As statsmodels' `multipletests`, which collects garbage at each call: a third of the time of a report.
+    """
+    p = np.asarray(p, float)
+    order = np.argsort(p)
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    return adjusted
+
+
 def holm_below_zero(effects: Sequence[Interval], alpha: float = 0.05) -> list[bool]:
     """Which effects are below zero, one-sided, with Holm's control over all of them (normal, bootstrap errors).
 
@@ -266,8 +277,7 @@ def holm_below_zero(effects: Sequence[Interval], alpha: float = 0.05) -> list[bo
     """
     known = [number for number, effect in enumerate(effects) if not effect.too_few]
     below = [False] * len(effects)
-    if known:
-        p = [norm.cdf(effects[number].estimate / max(effects[number].error, 1e-12)) for number in known]
-        for number, rejected in zip(known, multipletests(p, alpha=alpha, method="holm")[0], strict=True):
-            below[number] = bool(rejected)
+    p = [norm.cdf(effects[number].estimate / max(effects[number].error, 1e-12)) for number in known]
+    for number, adjusted in zip(known, holm(p) if known else (), strict=True):
+        below[number] = bool(adjusted <= alpha)
     return below

@@ -23,17 +23,16 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm, t
+from scipy.stats import false_discovery_control, norm, t
 from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.multitest import multipletests
 
-from specloss.analysis.statistics import TOO_FEW, Interval
+from specloss.analysis.statistics import TOO_FEW, Interval, holm
 from specloss.config import Analysis
 
 FASTER, FASTER_BUT_WORSE, WORSE = "faster and not worse", "faster but worse", "worse, not shown to be faster"
 NOT_FASTER, UNCLEAR = "not faster", "not distinguishable at this size"
 NOT_GRADED, MISSING, FEW = "not graded", "missing", "too few problems"
-METHODS = {"holm": "holm", "bh": "fdr_bh"}  # statsmodels' names
+METHODS = {"holm": holm, "bh": false_discovery_control}
 ADJUSTED = {"holm": "Holm", "bh": "Benjamini-Hochberg", "none": "none"}
 
 
@@ -164,7 +163,7 @@ def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
     if multiplicity == "none" or not there.any():
         return p
     adjusted = np.full(p.shape, np.nan)
-    adjusted[there] = multipletests(p[there], method=METHODS[multiplicity])[1]
+    adjusted[there] = METHODS[multiplicity](p[there])
     return adjusted
 
 

@@ -34,13 +34,13 @@ class Warper:
 
         Logits that make no distribution (one is NaN or +inf, or all are -inf) give what `is_broken` tells.
         """
+        x = logits if logits.dtype == torch.float64 else logits.float()
         if self.temperature == 0:
-            best = logits.argmax(-1, keepdim=True)
-            one_hot = torch.zeros_like(logits, dtype=torch.float32).scatter_(-1, best, 1.0)
-            largest = logits.gather(-1, best).float()
+            best = x.argmax(-1, keepdim=True)
+            one_hot = torch.zeros_like(x).scatter_(-1, best, 1.0)
+            largest = x.gather(-1, best)
             one_hot[..., :1] += largest - largest  # 0, or NaN: softmax gives NaN everywhere, argmax would hide it
             return one_hot
-        x = logits if logits.dtype == torch.float64 else logits.float()
         if self.temperature != 1:
             x = x / self.temperature
         kept = None  # the largest logits in descending order, when fewer than the vocabulary

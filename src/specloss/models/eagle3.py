@@ -89,8 +89,12 @@ class Eagle3Head(nn.Module):
         return self.midlayer(embedding, hidden, rotation, mask, cache)
 
     def log_probs(self, hidden: Tensor) -> Tensor:
-        """Log-probabilities [..., draft vocabulary] in float32, without temperature, from outputs [..., width]."""
-        return self.lm_head(self.norm(hidden)).float().log_softmax(-1)
+        """Log-probabilities [..., draft vocabulary], without temperature, from outputs [..., width].
+
+        In float32; float64 stays.
+        """
+        logits = self.lm_head(self.norm(hidden))
+        return (logits if logits.dtype == torch.float64 else logits.float()).log_softmax(-1)
 
     def target_ids(self, drafted: Tensor) -> Tensor:
         """Target ids of ids of the draft vocabulary, any shape."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from statsmodels.stats.multitest import multipletests
 
 from specloss.analysis.amplification import fieller
 from specloss.analysis.evidence import Evidence
@@ -19,6 +20,7 @@ from specloss.analysis.statistics import (
 )
 from specloss.analysis.study import Place, Setting, Study
 from specloss.analysis.table import interval_text
+from specloss.analysis.verdicts import adjust
 
 PLACE = Place("pair", "bench")
 LOSSLESS, COS = Setting("standard_sd"), Setting("cos", 0.4)
@@ -132,6 +134,17 @@ def test_holm_is_stricter_with_more_comparisons():
     assert holm_below_zero([weak]) == [True]
     assert holm_below_zero([weak, strong, *[none] * 20]) == [False, True, *[False] * 20]
     assert holm_below_zero([]) == []
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("holm", "holm"), ("bh", "fdr_bh")])
+def test_adjusted_p_values_are_those_of_statsmodels_over_all_that_are_there(ours, theirs):
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 7, 40):
+        p = np.round(rng.random(count) ** 3, 2)  # some are tied, some are 0
+        expected = multipletests(p, method=theirs)[1]
+        with_gaps = np.insert(p, count // 2, np.nan)
+        np.testing.assert_allclose(np.delete(adjust(with_gaps, ours), count // 2), expected, rtol=0, atol=1e-12)
+        assert np.isnan(adjust(with_gaps, ours)[count // 2])
 
 
 def test_the_synthetic_truth_is_inside_the_intervals(experiment):

@@ -1,13 +1,20 @@
 """The ragged cache gives what an ordinary forward gives, whatever was rolled back."""
 
+import pytest
 import torch
+from exactness import assert_close, sums_of
 
 from specloss.decoding.cache import RaggedCache
 
 
-def mask(slots, visible):
+@pytest.fixture(params=["exact_pair", "pair"])
+def pair(request):
+    return request.getfixturevalue(request.param)
+
+
+def mask(slots, visible, dtype):
     hidden = (torch.arange(visible) > slots.unsqueeze(-1)).unsqueeze(1)
-    return torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)
+    return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)
 
 
 @torch.inference_mode()
@@ -19,18 +26,20 @@ def test_logits_match_ordinary_forwards_after_random_rollbacks(pair):
     length = torch.randint(2, 9, (rows,), generator=generator)
     at = torch.arange(int(length.max())).expand(rows, -1)
     fill = cache.fill(torch.arange(rows), at)
-    model(ids[:, : at.shape[1]], attention_mask=mask(at, at.shape[1]), position_ids=at, cache=fill, use_cache=True)
+    hidden = mask(at, at.shape[1], model.dtype)
+    model(ids[:, : at.shape[1]], attention_mask=hidden, position_ids=at, cache=fill, use_cache=True)
     for _ in range(8):
         ids.scatter_(
             1, length[:, None] + torch.arange(new), torch.randint(3, pair.vocab, (rows, new), generator=generator)
         )
         at = length[:, None] + torch.arange(new)
+        hidden = mask(at, 80, model.dtype)
         got = model(
-            ids.gather(1, at), attention_mask=mask(at, 80), position_ids=at, cache=cache.at(at, 80), use_cache=True
+            ids.gather(1, at), attention_mask=hidden, position_ids=at, cache=cache.at(at, 80), use_cache=True
         ).logits
         for row in range(rows):
             whole = model(ids[row : row + 1, : int(at[row, -1]) + 1]).logits[0, -new:]
-            torch.testing.assert_close(got[row], whole, atol=1e-5, rtol=1e-4)
+            assert_close(got[row], whole, sums_of(model.config, 80))
         length += torch.randint(1, new + 1, (rows,), generator=generator)  # the rest is rejected
 
 
@@ -40,9 +49,11 @@ def test_rows_that_leave_do_not_disturb_the_others(pair):
     ids = torch.randint(3, pair.vocab, (4, 12), generator=torch.Generator().manual_seed(1))
     cache = RaggedCache(model.config.num_hidden_layers, 4, 32, pair.device)
     at = torch.arange(10).expand(4, -1)
-    model(ids[:, :10], attention_mask=mask(at, 10), position_ids=at, cache=cache.fill(torch.arange(4), at))
+    hidden = mask(at, 10, model.dtype)
+    model(ids[:, :10], attention_mask=hidden, position_ids=at, cache=cache.fill(torch.arange(4), at))
     keep = torch.tensor([3, 1])
     cache.keep(keep)
     at = torch.tensor([[10, 11], [10, 11]])
-    got = model(ids[keep][:, 10:], attention_mask=mask(at, 32), position_ids=at, cache=cache.at(at, 32)).logits
-    torch.testing.assert_close(got, model(ids[keep]).logits[:, 10:], atol=1e-5, rtol=1e-4)
+    hidden = mask(at, 32, model.dtype)
+    got = model(ids[keep][:, 10:], attention_mask=hidden, position_ids=at, cache=cache.at(at, 32)).logits
+    assert_close(got, model(ids[keep]).logits[:, 10:], sums_of(model.config, 32))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from exactness import rounding, sums_of
 
 from specloss import decode
 from specloss.schema import STEPS
@@ -11,9 +12,9 @@ TOKENS = 48
 
 
 @pytest.fixture(scope="module")
-def greedy(pair, prompts):
+def greedy(pair_in_float64, prompts):
     """What transformers generates with the target alone."""
-    outputs = []
+    outputs, pair = [], pair_in_float64
     for prompt in prompts:
         ids = pair.tokenizer(prompt, return_tensors="pt").input_ids
         out = pair.target.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=TOKENS)
@@ -22,18 +23,37 @@ def greedy(pair, prompts):
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 32])
-def test_standard_sd_at_temperature_zero_is_the_targets_greedy_output(pair, prompts, greedy, batch_size):
-    decoded = decode(pair, prompts, temperature=0, gamma=8, max_new_tokens=TOKENS, batch_size=batch_size)
+def test_standard_sd_at_temperature_zero_is_the_targets_greedy_output(pair_in_float64, prompts, greedy, batch_size):
+    decoded = decode(pair_in_float64, prompts, temperature=0, gamma=8, max_new_tokens=TOKENS, batch_size=batch_size)
     assert decoded.token_ids == greedy
 
 
+def test_in_float32_every_greedy_token_has_the_largest_logit_up_to_rounding(pair, prompts):
+    outputs = decode(pair, prompts, temperature=0, gamma=8, max_new_tokens=TOKENS, batch_size=32).token_ids
+    for prompt, output in zip(prompts, outputs, strict=True):
+        ids = pair.tokenizer(prompt).input_ids
+        with torch.inference_mode():
+            logits = pair.target(torch.tensor([ids + output])).logits[0, len(ids) - 1 : -1]
+        chosen = logits.gather(-1, torch.tensor(output).unsqueeze(-1)).squeeze(-1)
+        off = rounding(logits, sums_of(pair.target.config, len(ids) + len(output)))
+        assert (logits.amax(-1) - chosen <= 2 * off).all()
+
+
 @pytest.mark.parametrize("method, param", [("standard_sd", None), ("spec_cascade", 0.3), ("cos", 0.6)])
-def test_tokens_do_not_depend_on_batch_size_or_order(pair, prompts, method, param):
+def test_tokens_do_not_depend_on_batch_size_or_order(pair_in_float64, prompts, method, param):
     settings = {"method": method, "param": param, "temperature": 0.7, "gamma": 8, "max_new_tokens": TOKENS}
-    some = prompts[::4]
+    some, pair = prompts[::4], pair_in_float64
     one, seven, many = (decode(pair, some, batch_size=size, **settings).token_ids for size in (1, 7, 32))
     assert one == seven == many
     assert decode(pair, some[::-1], batch_size=7, **settings).token_ids == one[::-1]
+
+
+def test_in_float32_a_batch_changes_no_answer_but_by_rounding(pair, prompts):
+    # A draw or a coin lies within 1e-6 of where it would turn once in 10^6: in 96 of them that is 1e-4 for an answer,
+    # 1 in 200 for one of these 50, and 1e-5 for two of them.
+    some = prompts[::4]
+    one, many = (decode(pair, some, max_new_tokens=TOKENS, batch_size=size).token_ids for size in (1, 32))
+    assert sum(first != second for first, second in zip(one, many, strict=True)) <= 1
 
 
 def test_another_seed_gives_other_tokens_and_the_same_seed_the_same(pair, prompts):
@@ -161,8 +181,10 @@ def test_a_light_trace_decodes_the_same_tokens_and_leaves_distortion_out(pair, p
 
 @pytest.mark.parametrize("method, param", [("standard_sd", None), ("blockwise", None), ("cos", 0.6)])
 def test_expected_accepted_has_the_mean_of_the_counted_with_less_variance(pair, prompts, method, param):
-    steps = decode(pair, prompts * 4, method=method, param=param, temperature=0.7, max_new_tokens=60).steps.to_pandas()
+    settings = {"method": method, "param": param, "temperature": 0.7, "max_new_tokens": 60, "batch_size": 256}
+    steps = decode(pair, prompts * 4, **settings).steps.select(["drafted", "accepted", "expected_accepted"]).to_pandas()
     difference = steps["accepted"] - steps["expected_accepted"]
-    assert abs(difference.mean()) < 4 * difference.std() / len(steps) ** 0.5
+    assert abs(difference.mean()) < 4 * difference.std() / len(steps) ** 0.5  # fails at random once in 16,000
     assert steps["expected_accepted"].var() < steps["accepted"].var()
-    assert (steps["expected_accepted"] <= steps["drafted"] + 1e-4).all()
+    off = rounding(torch.tensor(8.0), 4 * 8)  # products and sums over a block
+    assert (steps["expected_accepted"] <= steps["drafted"] + off).all()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from exactness import EXACT, STORED, rounding, sums_of
 from places import DEMO
 
 from specloss import decode, load_pair
@@ -18,25 +19,30 @@ from specloss.schema import STEPS
 from specloss.verification import RULES, TREE_FORMS, get_rule, get_tree_rule
 
 SHAPE = {"total_token": 14, "depth": 2, "top_k": 4}
+SUM = rounding(torch.ones(1), 4 * 34)  # of probabilities over the vocabulary: warped, normalised, mixed, compared
 EVERYTHING = {"method": "spec_cascade", "param": 0.0}  # keeps the first node of each level
 RULES_TO_MIX = [("standard_sd", None), ("spec_cascade", 0.1), ("lenience", 0.2), ("cos", 0.6)]
 
 
 def is_greedy(pair, prompt, output):
-    """Whether each token of the output has the largest logit of the target, read off one plain forward."""
+    """Whether each token of the output has the target's largest logit, in float32 up to rounding, in one forward."""
     ids = torch.tensor([prompt + output])
     with torch.inference_mode():
-        best = pair.target(ids).logits[0, len(prompt) - 1 : -1].argmax(-1)
-    return best.tolist() == output
+        logits = pair.target(ids).logits[0, len(prompt) - 1 : -1]
+    if logits.dtype == torch.float64:
+        return logits.argmax(-1).tolist() == output
+    chosen = logits.gather(-1, torch.tensor(output).unsqueeze(-1)).squeeze(-1)
+    return bool((logits.amax(-1) - chosen <= 2 * rounding(logits, sums_of(pair.target.config, ids.shape[1]))).all())
 
 
 @pytest.mark.parametrize("batch_size", [1, 16])
-def test_standard_sd_at_temperature_zero_is_the_targets_greedy_output(tree_pair, prompts, batch_size):
-    decoded = decode(tree_pair, prompts, temperature=0, tree=SHAPE, max_new_tokens=8, batch_size=batch_size)
+def test_standard_sd_at_temperature_zero_is_the_targets_greedy_output(tree_pair_in_float64, prompts, batch_size):
+    pair = tree_pair_in_float64
+    decoded = decode(pair, prompts, temperature=0, tree=SHAPE, max_new_tokens=8, batch_size=batch_size)
     assert len(prompts) == 200
     for prompt, output, stop in zip(prompts, decoded.token_ids, decoded.stops, strict=True):
-        assert len(output) == 8 or (stop == "eos" and output[-1] in tree_pair.eos_ids)
-        assert is_greedy(tree_pair, tree_pair.tokenizer(prompt).input_ids, output)
+        assert len(output) == 8 or (stop == "eos" and output[-1] in pair.eos_ids)
+        assert is_greedy(pair, pair.tokenizer(prompt).input_ids, output)
     assert decoded.steps["accepted"].to_numpy().max() > 1
 
 
@@ -52,12 +58,12 @@ def test_whole_greedy_answers_under_the_shipped_head_are_the_targets(prompts, ba
 
 
 @pytest.mark.parametrize("method, param", [("standard_sd", None), ("spec_cascade", 0.1), ("cos", 0.6)])
-def test_tokens_do_not_depend_on_batch_size_or_order(tree_pair, prompts, method, param):
+def test_tokens_do_not_depend_on_batch_size_or_order(tree_pair_in_float64, prompts, method, param):
     settings = {"method": method, "param": param, "temperature": 0.7, "tree": SHAPE, "max_new_tokens": 10}
-    some = prompts[::16]
-    one, seven, many = (decode(tree_pair, some, batch_size=size, **settings).token_ids for size in (1, 7, 32))
+    some, pair = prompts[::16], tree_pair_in_float64
+    one, seven, many = (decode(pair, some, batch_size=size, **settings).token_ids for size in (1, 7, 32))
     assert one == seven == many
-    assert decode(tree_pair, some[::-1], batch_size=7, **settings).token_ids == one[::-1]
+    assert decode(pair, some[::-1], batch_size=7, **settings).token_ids == one[::-1]
 
 
 # Proposals that both loops can make: after token t, always FOLLOWER[t]
@@ -74,7 +80,7 @@ class Certain(torch.nn.Module):
     def forward(self, **inputs):
         output = self.model(**inputs)
         certain = torch.nn.functional.one_hot(self.follower[inputs["input_ids"]], output.logits.shape[-1])
-        output.logits = (certain.float()[:, -output.logits.shape[1] :] - 1) * 1e9
+        output.logits = (certain.to(output.logits.dtype)[:, -output.logits.shape[1] :] - 1) * 1e9
         return output
 
 
@@ -102,13 +108,13 @@ def only_child(tokens, vocab):
         depth=place,
         score=torch.zeros(rows, nodes),
         mask=torch.ones(nodes, nodes, dtype=torch.bool).tril().expand(rows, -1, -1),
-        log_q=torch.nn.functional.one_hot(tokens[:, 1:], vocab).float().log(),
+        log_q=torch.nn.functional.one_hot(tokens[:, 1:], vocab).double().log(),
         expansion=torch.where(place < nodes - 1, place, -1),
     )
 
 
 @pytest.fixture
-def followed(monkeypatch, tree_pair, follower):
+def followed(monkeypatch, exact_tree_pair, follower):
     """The tree pair, whose drafter proposes one path: what the follower says."""
 
     def grow(drafter, *, with_q=False):
@@ -118,15 +124,16 @@ def followed(monkeypatch, tree_pair, follower):
         return only_child(torch.stack(path, 1), len(follower))
 
     monkeypatch.setattr(TreeDrafter, "grow", grow)
-    monkeypatch.setattr(type(tree_pair.draft), "target_ids", lambda head, ids: ids)
-    return tree_pair
+    monkeypatch.setattr(type(exact_tree_pair.draft), "target_ids", lambda head, ids: ids)
+    return exact_tree_pair
 
 
 @pytest.mark.parametrize(
     "method, param",
     [("standard_sd", None), ("min_p_sampling", 0.1), ("eta_sampling", 0.1), ("lenience", 0.3), ("cos", 0.4)],
 )
-def test_trees_with_one_child_a_node_are_the_chain(pair, followed, follower, prompts, method, param):
+def test_trees_with_one_child_a_node_are_the_chain(exact_pair, followed, follower, prompts, method, param):
+    pair = exact_pair
     draft = Certain(pair.draft, follower)
     certain = LoadedPair(pair.target, draft, pair.tokenizer, pair.vocab, pair.context, pair.eos_ids)
     settings = {"warper": Warper(0.7), "max_new_tokens": 30, "seed": 3, "batch_size": 16, "trace": "full"}
@@ -138,11 +145,11 @@ def test_trees_with_one_child_a_node_are_the_chain(pair, followed, follower, pro
     for column in ("step", "position", "accepted", "emitted", "stop"):
         assert tree.steps[column].to_pylist() == chain.steps[column].to_pylist(), column
     one, other = tree.steps["expected_accepted"].to_numpy(), chain.steps["expected_accepted"].to_numpy()
-    np.testing.assert_allclose(one, other, atol=1e-4)
+    np.testing.assert_allclose(one, other, **STORED)
     assert 0.05 < np.mean(chain.steps["accepted"].to_numpy() / shape.levels) < 0.9
     for name in ("tv_pi_p", "alpha"):  # of the places where the rule decided
         lists = zip(tree.steps[name].to_pylist(), chain.steps[name].to_pylist(), strict=True)
-        assert all(np.allclose(ours, theirs[: len(ours)], atol=1e-5) for ours, theirs in lists)
+        assert all(np.allclose(ours, theirs[: len(ours)], **STORED) for ours, theirs in lists)
 
 
 def random_trees(generator, shape, vocab):
@@ -176,7 +183,7 @@ class Checked(TreeDecoder):
 
     def _begin(self, rows, longest, clock):
         super()._begin(rows, longest, clock)
-        self.features = torch.zeros(rows, longest, 3 * 128)
+        self.features = torch.zeros(rows, longest, 3 * 128, dtype=self.pair.target.dtype)
         self.commit, self._drafter.commit = self._drafter.commit, self._commit
 
     def _commit(self, features, ids, counts, rows=None):
@@ -209,7 +216,7 @@ class Checked(TreeDecoder):
             ):
                 pairs += [(ours[row], theirs[0]) for ours, theirs in zip(*map(kept, (layer, other)), strict=True)]
             for ours, theirs in pairs:
-                torch.testing.assert_close(ours[..., :known, :], theirs[..., :known, :], atol=1e-5, rtol=1e-5)
+                torch.testing.assert_close(ours[..., :known, :], theirs[..., :known, :], **EXACT)
             Checked.compared += 1
 
 
@@ -218,7 +225,8 @@ def kept(layer):
 
 
 @pytest.mark.parametrize("method, param", [("standard_sd", None), ("lenience", 0.01), ("spec_cascade", 0.0)])
-def test_caches_and_features_are_those_of_a_fresh_forward(monkeypatch, tree_pair, prompts, method, param):
+def test_caches_and_features_are_those_of_a_fresh_forward(monkeypatch, exact_tree_pair, prompts, method, param):
+    tree_pair = exact_tree_pair
     shape = TreeShape(top_k=14, depth=4, total_token=15)
     monkeypatch.setattr(TreeDrafter, "grow", random_trees(torch.Generator().manual_seed(1), shape, tree_pair.vocab))
     monkeypatch.setattr(Checked, "compared", 0)
@@ -265,7 +273,7 @@ def test_every_rule_decodes_and_its_trace_adds_up(tree_pair, prompts, method):
             assert {len(row[name]) for name in ("alpha", "entropy_p", "tv_pi_p", "tv_pi_target")} == {decided}
             assert row["tv_pq"] is None and row["coupling_loss"] is None
             if RULES[method].exact:
-                assert all(abs(distance) < 1e-5 for distance in row["tv_pi_target"])
+                assert all(abs(distance) < SUM for distance in row["tv_pi_target"])
             # siblings stand by falling draft probability, which all share one parent
             for a, b in zip(range(tried - 1), range(1, tried), strict=True):
                 if row["depth"][a] == row["depth"][b]:
@@ -280,10 +288,11 @@ def test_a_light_trace_decodes_the_same_tokens_and_leaves_distortion_out(tree_pa
 
 
 def test_expected_accepted_has_the_mean_of_the_counted_with_less_variance(tree_pair, prompts):
-    decoded = decode(tree_pair, prompts, method="cos", param=0.6, temperature=0.7, tree=SHAPE, max_new_tokens=20)
-    steps = decoded.steps.to_pandas()
+    settings = {"method": "cos", "param": 0.6, "temperature": 0.7, "tree": SHAPE, "batch_size": 200}
+    decoded = decode(tree_pair, prompts, max_new_tokens=20, **settings)
+    steps = decoded.steps.select(["accepted", "expected_accepted"]).to_pandas()
     difference = steps["accepted"] - steps["expected_accepted"]
-    assert abs(difference.mean()) < 4 * difference.std() / len(steps) ** 0.5
+    assert abs(difference.mean()) < 4 * difference.std() / len(steps) ** 0.5  # fails at random once in 16,000
     assert steps["expected_accepted"].var() < steps["accepted"].var()
 
 

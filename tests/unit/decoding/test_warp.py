@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from exactness import EXACT, rounding
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from specloss.decoding.warp import Warper, draw
@@ -11,14 +12,19 @@ from specloss.decoding.warp import Warper, draw
 @pytest.mark.parametrize("top_k", [0, 1, 5, 20, 100])
 @pytest.mark.parametrize("top_p", [0.1, 0.8, 0.95, 1.0])
 def test_warped_distributions_are_those_of_transformers(temperature, top_k, top_p):
-    logits = torch.randn(40, 60, generator=torch.Generator().manual_seed(0)) * 3
+    logits = torch.randn(40, 60, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 3
     expected = TemperatureLogitsWarper(temperature)(None, logits)
     if top_k:
         expected = TopKLogitsWarper(top_k)(None, expected)
     if top_p < 1:
         expected = TopPLogitsWarper(top_p)(None, expected)
-    got = Warper(temperature, top_k, top_p)(logits)
-    torch.testing.assert_close(got, expected.softmax(-1), atol=1e-6, rtol=1e-5)
+    warper, expected = Warper(temperature, top_k, top_p), expected.softmax(-1)
+    torch.testing.assert_close(warper(logits), expected, **EXACT)
+    single = warper(logits.float())
+    assert single.dtype == torch.float32 and torch.equal(single > 0, expected > 0)
+    # the logits themselves are rounded: a share of their size, over the temperature, of each probability
+    off = rounding(logits / temperature, 1) + rounding(torch.ones(1), 2 * 60)
+    torch.testing.assert_close(single, expected.float(), rtol=0, atol=off)
 
 
 def test_tokens_tied_with_the_kth_are_kept():

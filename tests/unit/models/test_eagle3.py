@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from eagle3_cases import DRAFT_VOCAB, VOCAB, WIDTH, checkpoint, rederived, save, tiny_target
+from eagle3_cases import DRAFT_VOCAB, VOCAB, WIDTH, ExactRotary, checkpoint, rederived, save, tiny_target
+from exactness import EXACT, InFloat64, assert_close, sums_of
 
 from specloss.models import ModelError, eagle3
 from specloss.models.eagle3 import feature_layers, load_head
@@ -185,38 +186,45 @@ def test_code_in_a_pickle_does_not_run(tmp_path, target):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("head_dim", [8, 16])
-def test_the_forward_is_that_of_a_rederivation(tmp_path, target, head_dim):
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_forward_is_that_of_a_rederivation(tmp_path, head_dim, dtype):
     config, tensors = checkpoint(embeddings=True, head_dim=head_dim)
-    head = load_head(save(tmp_path / "head", config, tensors), target)
+    head = load_head(save(tmp_path / "head", config, tensors), tiny_target(dtype=dtype))
+    if dtype == torch.float64:
+        head.rotary = ExactRotary(config)
     generator = torch.Generator().manual_seed(1)
-    features = torch.randn(2, 11, 3 * WIDTH, generator=generator)
+    features = torch.randn(2, 11, 3 * WIDTH, generator=generator, dtype=dtype)
     ids = torch.randint(VOCAB, (2, 11), generator=generator)
     hidden = head.project(features)
     got = head(hidden, ids, torch.arange(11).expand(2, -1))
     for row in range(2):
         expected = rederived(config, tensors, features[row].double() @ tensors["fc.weight"].double().T, ids[row])
-        torch.testing.assert_close(got[row].double(), expected, atol=1e-5, rtol=1e-5)
-    assert torch.allclose(head.log_probs(got).exp().sum(-1), torch.ones(2, 11))
+        # into the layer through `fc`, and out of two products where a target's layer has one
+        assert_close(got[row], expected.to(dtype), terms=3 * WIDTH + 2 * sums_of(head.config, 11))
+    total = head.log_probs(got).exp().sum(-1)
+    assert total.dtype == dtype
+    assert_close(total, torch.ones_like(total), terms=3 * DRAFT_VOCAB)
 
 
 @torch.inference_mode()
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
 @pytest.mark.parametrize(("depth", "layers"), [(8, None), (6, None), (4, (1, 2, 3))])
 def test_features_are_what_enters_the_layers(tmp_path, family, depth, layers):
-    target = tiny_target(family, layers=depth)
+    target = tiny_target(family, layers=depth, dtype=torch.float64)
     head = load_head(save(tmp_path / "head", *checkpoint()), target, layers=layers)
     ids = torch.randint(VOCAB, (2, 9), generator=torch.Generator().manual_seed(2))
-    got = head.features(target(ids, output_hidden_states=list(head.layers)).hidden_states)
-
     model, position = target.model, torch.arange(9).expand(2, -1)
-    hidden = model.embed_tokens(ids)
-    rotation, mask = model.rotary_emb(hidden, position), torch.full((9, 9), -torch.inf).triu(1)[None, None]
+    mask = torch.full((9, 9), -torch.inf, dtype=target.dtype).triu(1)[None, None]
     entering = []
-    for layer in model.layers:
-        entering.append(hidden)
-        hidden = layer(hidden, attention_mask=mask, position_ids=position, position_embeddings=rotation)
+    with InFloat64():
+        got = head.features(target(ids, output_hidden_states=list(head.layers)).hidden_states)
+        hidden = model.embed_tokens(ids)
+        rotation = model.rotary_emb(hidden, position)
+        for layer in model.layers:
+            entering.append(hidden)
+            hidden = layer(hidden, attention_mask=mask, position_ids=position, position_embeddings=rotation)
     expected = [entering[i] for i in layers or (2, depth // 2, depth - 3)]
-    torch.testing.assert_close(got, torch.cat(expected, -1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got, torch.cat(expected, -1), **EXACT)
 
 
 @pytest.mark.parametrize(

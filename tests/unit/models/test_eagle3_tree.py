@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from eagle3_cases import VOCAB, WIDTH, checkpoint, rederived_path_score, save, tiny_target
+from eagle3_cases import VOCAB, WIDTH, ExactRotary, checkpoint, rederived_path_score, save, tiny_target
+from exactness import EXACT
 from safetensors.torch import load_file
 
 from specloss.decoding.tree import TreeDrafter, TreeShape
@@ -17,16 +18,19 @@ SHAPE = TreeShape(top_k=3, depth=3, total_token=15)
 
 @pytest.fixture(scope="module")
 def drawn(tmp_path_factory):
-    """A head's config and tensors, and the head."""
+    """A head's config and tensors, and the head, in float64."""
     config, tensors = checkpoint(embeddings=True)
-    return config, tensors, load_head(save(tmp_path_factory.mktemp("heads") / "head", config, tensors), tiny_target())
+    folder = save(tmp_path_factory.mktemp("heads") / "head", config, tensors)
+    head = load_head(folder, tiny_target(dtype=torch.float64))
+    head.rotary = ExactRotary(config)
+    return config, tensors, head
 
 
 @pytest.fixture(scope="module")
 def texts():
     """Features of 20 positions and the ids one later, of four texts."""
     generator = torch.Generator().manual_seed(3)
-    features = torch.randn(4, 20, 3 * WIDTH, generator=generator)
+    features = torch.randn(4, 20, 3 * WIDTH, generator=generator, dtype=torch.float64)
     return features, torch.randint(VOCAB, (4, 20), generator=generator)
 
 
@@ -46,19 +50,19 @@ def assert_same(tree, row, other, other_row=0):
     """The same tokens in the same places, scores up to the last bits."""
     for name in ("tokens", "parent", "depth", "mask"):
         assert torch.equal(getattr(tree, name)[row], getattr(other, name)[other_row]), name
-    torch.testing.assert_close(tree.score[row], other.score[other_row], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(tree.score[row], other.score[other_row], **EXACT)
 
 
 def test_the_published_codes_trees_come_out_path_for_path_on_both_calls():
     drafted = json.loads((PUBLISHED / "drafted.json").read_text())
     inputs = load_file(PUBLISHED / "inputs.safetensors")
-    head = load_head(PUBLISHED / "head", tiny_target(vocab=128, width=64))
+    head = load_head(PUBLISHED / "head", tiny_target(vocab=128, width=64, dtype=torch.float64))
     drafter = TreeDrafter(head, TreeShape(**drafted["shape"]), rows=1, max_length=20)
     known = 0
     for call, features in zip(drafted["calls"], (inputs["features"], inputs["features2"]), strict=True):
         ids = torch.tensor([call["input_ids"][1 + known :]])
         known += features.shape[1]
-        tree = drafter.draft(features, ids)
+        tree = drafter.draft(features.double(), ids)
         depth, mask = call["position_ids"], call["tree_mask"]
         parents = [
             next((i for i in range(len(row)) if row[i] and depth[i] == depth[node] - 1), -1)
@@ -85,7 +89,7 @@ def test_every_nodes_score_is_that_of_a_rederivation_without_cache_or_tree(drawn
             for length in range(2, len(path) + 1):
                 drafted = [tokens[node] for node in path[1:length]]
                 score = rederived_path_score(config, tensors, features[0, :end], ids[0, :end].tolist(), drafted)
-                assert float(tree.score[0, path[length - 1]]) == pytest.approx(score, abs=1e-5)
+                assert float(tree.score[0, path[length - 1]]) == pytest.approx(score, rel=0, abs=1e-12)
 
 
 def test_true_features_replace_approximate_ones(drawn, texts):
@@ -105,7 +109,7 @@ def test_rows_of_different_lengths_draft_what_each_drafts_alone(drawn, texts):
     for counts in ((9, 2), (1, 4), (0, 3), (2, 1)):  # full to the last position
         new = max(counts)
         now = [drafter.length.item() for drafter in alone]
-        part = torch.zeros(2, new, 3 * WIDTH), torch.zeros(2, new, dtype=torch.int64)
+        part = features.new_zeros(2, new, 3 * WIDTH), torch.zeros(2, new, dtype=torch.int64)
         for row, count in enumerate(counts):
             part[0][row, :count] = features[row, now[row] : now[row] + count]
             part[1][row, :count] = ids[row, now[row] : now[row] + count]
@@ -167,7 +171,7 @@ def test_ties_never_lose_an_ancestor(tmp_path, texts, scale):
     """All tokens equally likely, or one that is certain: its descendants have its very score."""
     config, tensors = checkpoint(embeddings=True)
     tensors["lm_head.weight"] *= scale
-    head = load_head(save(tmp_path / "head", config, tensors), tiny_target())
+    head = load_head(save(tmp_path / "head", config, tensors), tiny_target(dtype=torch.float64))
     for total_token in range(2, SHAPE.candidates + 2):
         shape = TreeShape(SHAPE.top_k, SHAPE.depth, total_token)
         tree = TreeDrafter(head, shape, rows=4, max_length=20).draft(*texts)
@@ -187,7 +191,9 @@ def test_the_drafts_distributions_come_along_if_asked_for(drawn, texts):
                 drafted = draft_id[int(tree.tokens[row, node])]
                 step = tree.log_q[row, tree.expansion[row, parent], drafted]
                 assert tree.expansion[row, parent] >= 0
-                assert float(tree.score[row, parent] + step) == pytest.approx(float(tree.score[row, node]), abs=1e-6)
+                assert float(tree.score[row, parent] + step) == pytest.approx(
+                    float(tree.score[row, node]), rel=0, abs=1e-12
+                )
 
 
 def test_impossible_shapes_and_texts_are_refused(drawn, texts):

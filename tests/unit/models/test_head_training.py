@@ -6,6 +6,7 @@ import random
 import pytest
 import torch
 import yaml
+from exactness import EXACT, UNIT
 from places import DEMO, ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
@@ -94,8 +95,9 @@ def test_the_loss_of_every_run_falls_in_a_few_steps(trained, tmp_path):
 
 
 @torch.no_grad()
-def test_a_run_sees_what_drafting_sees(trained, target, held_out):
+def test_a_run_sees_what_drafting_sees(trained, held_out):
     """Run i at position t, with the token at t + i + 1, is the head i tokens into a draft that follows position t."""
+    target = AutoModelForCausalLM.from_pretrained(DEMO / "target", dtype=torch.float64).eval()
     head = load_head(trained, target)
     text = Text(held_out[-1].ids[:40], held_out[-1].start)
     drafted = head.target_ids(torch.arange(31))
@@ -118,8 +120,8 @@ def test_a_run_sees_what_drafting_sees(trained, target, held_out):
                 log_q, p = head.log_probs(hidden)[0, 0], batch.p[0, after - 1]
                 entropies[run].append(-(p * log_q).sum())
                 agreeing[run].append((p.argmax() == log_q.argmax()).float())
-    torch.testing.assert_close(losses, torch.stack([torch.stack(x).mean() for x in entropies]), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(agreement, torch.stack([torch.stack(x).mean() for x in agreeing]))
+    torch.testing.assert_close(losses, torch.stack([torch.stack(x).mean() for x in entropies]), **EXACT)
+    assert agreement.tolist() == pytest.approx([float(torch.stack(x).double().mean()) for x in agreeing], rel=UNIT)
 
 
 def no_mask(cache):

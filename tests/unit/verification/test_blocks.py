@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from exactness import EXACT
 from torch import Tensor
 from verification_cases import DEFAULTS, LOSSLESS_FOR_THEIR_TARGET, TOKEN_RULES, few_settings, pairs, settings
 
 from specloss.verification import RULES, Rule, get_rule
 
-EXACT = {"rtol": 0, "atol": 1e-12}
 ALL_SHAPES = [(vocab, gamma) for vocab in (2, 3, 4, 5, 6) for gamma in (1, 2, 3)]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from exactness import EXACT
 from verification_cases import pairs
 
 from specloss.verification import get_rule
 from specloss.verification.distributions import induced
 
 P, Q = pairs((900, 5), seed=11)
-EXACT = {"rtol": 0, "atol": 1e-12}
 FIFTHS = (0.2, 0.4, 0.6, 0.8)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from exactness import rounding
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from verification_cases import DEFAULTS, TOKEN_DEFAULTS, TOKEN_RULES, params
@@ -12,6 +13,8 @@ from specloss.verification import RULES, distortion, get_rule, valid_options
 from specloss.verification.rule import Interval, at_least_float32
 
 VOCABULARY = 152_064  # Qwen2.5, padded
+# torch sums in cascades: a term goes through some hundreds of additions at this length; normalised, then summed
+SUM = rounding(torch.ones(1), terms=2 * 400)
 
 
 @st.composite
@@ -53,7 +56,7 @@ def check(rule, p, q):
     assert y.dtype == rho.dtype == torch.float32
     assert (y >= 0).all() and (y <= wide).all(), rule
     assert torch.isfinite(rho).all() and (rho >= 0).all(), rule
-    assert ((rho.sum(-1) - 1).abs() < 1e-5).all(), rule
+    assert ((rho.sum(-1) - 1).abs() < SUM).all(), rule
     pi = rule.induced(p, q)
     assert torch.isfinite(pi).all() and (pi >= 0).all(), rule
     for key, value in distortion(p, q, rule).items():
@@ -97,4 +100,4 @@ def test_verify_is_sound_at_the_vocabulary_of_a_real_model(rule, large):
         for u in (0.0, 0.5, 1 - 1e-12):
             verdict = rule.verify(p, q, tokens, torch.tensor([2]), torch.full((1, 2), u, dtype=torch.float64))
             assert torch.isfinite(verdict.accept_prob).all() and torch.isfinite(verdict.next).all()
-            assert (verdict.next.sum(-1) - 1).abs() < 1e-5
+            assert (verdict.next.sum(-1) - 1).abs() < SUM

@@ -6,13 +6,13 @@ import math
 
 import pytest
 import torch
+from exactness import EXACT
 from torch import Tensor
 from verification_cases import TOKEN_RULES, pairs, settings
 
 from specloss.verification import RULES, Rule, get_rule, matched_rule
 from specloss.verification.distributions import overlap, total_variation
 
-EXACT = {"rtol": 0, "atol": 1e-12}
 VOCABULARIES = (2, 3, 4, 5, 6)
 CASES = {vocab: pairs((504, vocab), seed=vocab) for vocab in VOCABULARIES}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from exactness import EXACT, assert_close
 from verification_cases import DEFAULTS, pairs, random_distributions
 
 from specloss.verification import distortion, get_rule
@@ -60,8 +61,8 @@ def test_padding_of_any_content_changes_nothing(rule):
             dirty[3][:, drafted:] = 0
             verdict = rule.verify(*dirty[:3], torch.full((BATCH,), drafted), dirty[3])
             assert torch.equal(verdict.accepted, short.accepted)
-            torch.testing.assert_close(verdict.next, short.next)
-            torch.testing.assert_close(verdict.accept_prob[:, :drafted], short.accept_prob)
+            torch.testing.assert_close(verdict.next, short.next, **EXACT)
+            torch.testing.assert_close(verdict.accept_prob[:, :drafted], short.accept_prob, **EXACT)
             assert (verdict.accept_prob[:, drafted:] == 0).all()
 
 
@@ -71,7 +72,7 @@ def test_rows_of_a_batch_do_not_touch_each_other(rule):
     drafted = torch.arange(BATCH) % (GAMMA + 1)
     together = rule.verify(p, q, tokens, drafted, uniforms)
     assert (together.accepted <= drafted).all() and together.accepted.dtype == torch.int64
-    torch.testing.assert_close(together.next.sum(-1), torch.ones(BATCH, dtype=p.dtype))
+    torch.testing.assert_close(together.next.sum(-1), torch.ones(BATCH, dtype=p.dtype), **EXACT)
     for row in range(BATCH):
         mine = slice(row, row + 1)
         alone = rule.verify(p[mine], q[mine], tokens[mine], drafted[mine], uniforms[mine])
@@ -97,7 +98,7 @@ def test_agreeing_models_keep_every_block_whole(name):
         uniforms = torch.full((BATCH, GAMMA), 1 - 2.0**-53, dtype=torch.float64)
         verdict = rule.verify(p, p[:, :-1].clone(), tokens, torch.full((BATCH,), GAMMA), uniforms)
         assert (verdict.accepted == GAMMA).all() and (verdict.accept_prob == 1).all()
-        torch.testing.assert_close(verdict.next, *at_least_float32(p[:, -1]))
+        assert_close(verdict.next, *at_least_float32(p[:, -1]), terms=2 * VOCAB)
 
 
 def test_the_ensemble_bonus_is_drawn_from_r_at_the_end_of_each_row():
@@ -108,7 +109,7 @@ def test_the_ensemble_bonus_is_drawn_from_r_at_the_end_of_each_row():
     verdict = rule.verify(p, q, tokens, drafted, torch.zeros(BATCH, GAMMA).double(), bonus_q)
     whole = verdict.accepted == drafted
     expected = 0.5 * p[torch.arange(BATCH), drafted] + 0.5 * bonus_q
-    torch.testing.assert_close(verdict.next[whole], expected[whole])
+    torch.testing.assert_close(verdict.next[whole], expected[whole], **EXACT)
     with pytest.raises(ValueError, match="bonus=r needs the draft's distribution"):
         rule.verify(p, q, tokens, drafted, torch.zeros(BATCH, GAMMA).double())
 
