@@ -101,7 +101,7 @@ def test_a_warper_tells_broken_rows_from_whole_ones_in_every_type(warper, dtype)
     inf, nan = torch.inf, torch.nan
     rows = [[1, 2, 3, 4], [nan, 2, 3, 4], [1, 2, 3, nan], [1, inf, 3, 4], [inf] * 4, [-inf] * 4, [-inf, 1, -inf, -inf]]
     distribution = warper(torch.tensor(rows, dtype=dtype))
-    assert distribution.dtype == (torch.float64 if dtype == torch.float64 and warper.temperature else torch.float32)
+    assert distribution.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert is_broken(distribution).tolist() == [False, True, True, True, True, True, False]
     tokens = draw(distribution, torch.full((len(rows),), 0.99, dtype=torch.float64))
     assert tokens[-1] == 1 and tokens.max() < 4
