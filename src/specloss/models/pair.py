@@ -8,10 +8,14 @@ from typing import Any
 
 import torch
 
+from specloss.decoding.probe import probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
+from specloss.models.positions import effective_context
 from specloss.models.tokenizers import check_models, tokenizer_difference
+
+_UNLIMITED = 1 << 20  # tokens, of a model without a limit of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,9 @@ def load_pair(
         near = str(first.device) if device in DEVICE_MAPS else device
         second = load_model(sources[1], dtype, near, attention, trust_remote_code)
         configs = [model.config.get_text_config() for model in (first, second)]
+    probe(sources[0], first, attention, second if kind == "eagle3" else None)
+    if kind == "draft" and sources[1] != sources[0]:
+        probe(sources[1], second, attention)
     vocab = min(config.vocab_size for config in configs)
     ends = eos_ids(first, tokenizer, eos)
     if eos is not None and not all(0 <= token < vocab for token in ends):
@@ -95,12 +102,17 @@ def load_pair(
         draft=second,
         tokenizer=tokenizer,
         vocab=vocab,
-        context=min(config.max_position_embeddings for config in configs),
+        context=_context(configs),
         eos_ids=ends,
         kind=kind,
         about=about | {"attention": attention},
         notes=tuple(note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])),
     )
+
+
+def _context(configs: Sequence[Any]) -> int:
+    """Tokens that all models hold: a number where none sets a limit, too."""
+    return int(min(_UNLIMITED, *map(effective_context, configs)))
 
 
 def _check_same(sources: Sequence[Checkpoint], *tokenizers: Any) -> None:
