@@ -36,12 +36,13 @@ _NEW = 5  # tokens of a block
 _PLAIN = 40  # tokens of the longer row where the config names no boundary
 
 
-def probe(source: Checkpoint, model: Any, attention: str, head: Any = None) -> None:
+def probe(source: Checkpoint, model: Any, dtype: str, attention: str, head: Any = None) -> None:
     """ModelError, in one line, if a loaded model's cached forward is not its own; with a `head` on a tree, too.
 
     What has passed with the same weights, type, attention, device and code is not tried again.
     """
-    known = Passed(source, model, attention, head is not None)
+    commit = getattr(model.config, "_commit_hash", None)
+    known = Passed(source, dtype, attention, model.device.type, head is not None, commit)
     if known:
         return
     try:
@@ -157,9 +158,11 @@ def tolerance(dtype: torch.dtype, layers: int) -> float:
 class Passed:
     """Whether a model has passed before: an empty file of the fingerprint's name in the user's cache folder."""
 
-    def __init__(self, source: Checkpoint, model: Any, attention: str, tree: bool) -> None:
-        weights = fingerprint(source.name) or getattr(model.config, "_commit_hash", None)
-        about = (weights, source.gguf, model.dtype, attention, model.device.type, tree, *_versions())
+    def __init__(
+        self, source: Checkpoint, dtype: str, attention: str, device: str, tree: bool, commit: str | None = None
+    ) -> None:
+        weights = fingerprint(source.name) or commit
+        about = (weights, source.gguf, dtype, attention, device, tree, *_versions())
         self.path = None
         if weights:
             folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())

@@ -46,10 +46,15 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model is None and not trust_remote_code:
         raise ModelError(f"{checkpoint.name}: model type {config.model_type} is no causal language model")
-    if unfit := _not_full_attention(model, config.get_text_config()):
-        raise ModelError(f"{checkpoint.name}: {unfit}; only full attention can be rolled back")
+    check_config(checkpoint.name, model, config)
     check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
     return config
+
+
+def check_config(name: str, model: Any, config: Any) -> None:
+    """ModelError, in one line, if the config of the class `model` says that its cache cannot be rolled back."""
+    if unfit := _not_full_attention(model, config.get_text_config()):
+        raise ModelError(f"{name}: {unfit}; only full attention can be rolled back")
 
 
 def _not_full_attention(model: Any, config: Any) -> str | None:

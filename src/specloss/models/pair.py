@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specloss.decoding.probe import probe
+from specloss.decoding.probe import Passed, probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
@@ -88,9 +88,9 @@ def load_pair(
         near = str(first.device) if device in DEVICE_MAPS else device
         second = load_model(sources[1], dtype, near, attention, trust_remote_code)
         configs = [model.config.get_text_config() for model in (first, second)]
-    probe(sources[0], first, attention, second if kind == "eagle3" else None)
+    probe(sources[0], first, dtype, attention, second if kind == "eagle3" else None)
     if kind == "draft" and sources[1] != sources[0]:
-        probe(sources[1], second, attention)
+        probe(sources[1], second, dtype, attention)
     vocab = min(config.vocab_size for config in configs)
     ends = eos_ids(first, tokenizer, eos)
     if eos is not None and not all(0 <= token < vocab for token in ends):
@@ -102,7 +102,7 @@ def load_pair(
         draft=second,
         tokenizer=tokenizer,
         vocab=vocab,
-        context=_context(configs),
+        context=shared_context(configs),
         eos_ids=ends,
         kind=kind,
         about=about | {"attention": attention},
@@ -110,7 +110,17 @@ def load_pair(
     )
 
 
-def _context(configs: Sequence[Any]) -> int:
+def probe_checkpoint(source: Checkpoint, dtype: str, device: str, attention: str, trust_remote_code: bool) -> None:
+    """Load and probe a model, unless it has passed or is for a GPU that is not here. ModelError, in one line."""
+    if device != "cpu" and not (gpu := torch.cuda.is_available()) and device != "auto":
+        return
+    if device == "auto":
+        device = "cuda" if gpu else "cpu"
+    if not Passed(source, dtype, attention, "cpu" if device == "cpu" else "cuda", tree=False):
+        probe(source, load_model(source, dtype, device, attention, trust_remote_code), dtype, attention)
+
+
+def shared_context(configs: Sequence[Any]) -> int:
     """Tokens that all models hold: a number where none sets a limit, too."""
     return int(min(_UNLIMITED, *map(effective_context, configs)))
 
