@@ -14,17 +14,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from specloss.decoding.api import decode
 from specloss.decoding.probe import probe
 from specloss.models.checkpoint import Checkpoint, ModelError
+from specloss.models.eagle3 import Eagle3Head
 from specloss.models.loading import check_config
 from specloss.models.pair import LoadedPair, shared_context
 
 VOCAB = 128
 LENGTHS = (150, 1, 37)  # of prompts, in one batch
-NEW = 24
+NEW = 16
+_TREE = {"total_token": 12, "depth": 3, "top_k": 4}
+_WRONG = "greedy tokens on trees are not the target's"
 _MOST = 20_000_000  # parameters of a model that counts as small
 _SMALL: dict[str, Any] = {
     **dict.fromkeys(("vocab_size", "vocab_size_per_layer_input"), VOCAB),
@@ -44,7 +48,9 @@ _SMALL: dict[str, Any] = {
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim", "head_dim", "dim_head"), 16),
     **dict.fromkeys(("qk_rope_head_dim", "rotary_dim"), 8),
     **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"), 0),
+    "attention_types": [[["global", "local"], 1]],
 }
+_FILLED = ("head_dim", "num_experts_per_tok")  # that some configs leave out, and their models need
 
 
 @dataclass(frozen=True)
@@ -79,14 +85,41 @@ def try_models(family: str, target: Any, draft: Any) -> Outcome:
         return Outcome(family, "crashed", _line(error))
     try:
         fault = _fault(pair)
+        trees = "" if fault else _on_trees(family, target)
     except Exception as error:
         return Outcome(family, "crashed", _line(error))
-    return Outcome(family, "wrong" if fault else "decoded", fault or "")
+    if trees == _WRONG:
+        fault = trees
+    return Outcome(family, "wrong" if fault else "decoded", fault or trees)
+
+
+def _on_trees(family: str, target: Any) -> str:
+    """What becomes of a target with an EAGLE-3 head of random weights, in words."""
+    width = target.config.get_text_config().hidden_size
+    config = LlamaConfig(
+        vocab_size=VOCAB, hidden_size=width, intermediate_size=96, num_attention_heads=4, num_key_value_heads=2
+    )
+    torch.manual_seed(2)
+    head = Eagle3Head(config, VOCAB, width, (0, 1, 1)).float().eval()
+    try:
+        probe(Checkpoint(family, family, None, local=False), target, "float32", "eager", head)
+    except ModelError as error:
+        return f"chains only: {error}"
+    context = shared_context([target.config])
+    pair = LoadedPair(target, head, _NoTexts(), VOCAB, context, (), kind="eagle3")
+    decoded = decode(pair, _prompts(), temperature=0.0, tree=_TREE, max_new_tokens=NEW)
+    return "chains and trees" if _is_greedy(target, decoded.token_ids) is None else _WRONG
 
 
 def small_model(family: str, seed: int) -> Any:
-    """A model of a family with random weights. ValueError if it is not small."""
-    config = _shrunk(CONFIG_MAPPING[family]())
+    """A model of a family with random weights; what its code raises if neither way to shrink its config suits it."""
+    try:
+        return _built(_shrunk(CONFIG_MAPPING[family]()), seed)
+    except Exception:
+        return _built(_shrunk(CONFIG_MAPPING[family](), fill=True), seed)
+
+
+def _built(config: Any, seed: int) -> Any:
     torch.manual_seed(7)
     with torch.device("meta"):
         size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
@@ -104,35 +137,45 @@ def small_model(family: str, seed: int) -> Any:
     return model
 
 
-def _shrunk(config: Any) -> Any:
+def _shrunk(config: Any, fill: bool = False) -> Any:
     """The same class with the sizes of `_SMALL`; layers of whatever kind the class chooses for so few."""
     known = config.to_dict()
     values: dict[str, Any] = {}
     for name, value in known.items():
-        part = getattr(config, name, None)
+        part = vars(config).get(name)
         if hasattr(part, "to_dict"):
-            values[name] = _shrunk(part)
-        elif name in _SMALL and isinstance(value, int) and not isinstance(value, bool):
+            values[name] = _shrunk(part, fill)
+        elif name in _SMALL and (type(value) is type(_SMALL[name]) or (fill and value is None and name in _FILLED)):
             values[name] = _SMALL[name]
     if "is_decoder" in known:  # else an encoder would see what follows
         values["is_decoder"] = True
     if "kv_lora_rank" in values:  # latent attention has as many heads of keys as of queries
         values["num_key_value_heads"] = values["num_attention_heads"]
+        values.pop("head_dim", None)
     return type(config)(**values)
 
 
-def _fault(pair: LoadedPair) -> str | None:
-    """What of a greedy decode differs from the models' own forwards."""
-    from specloss.decoding.api import decode
-
+def _prompts() -> list[list[int]]:
     numbers = torch.Generator().manual_seed(3)
-    prompts = [torch.randint(3, VOCAB, (length,), generator=numbers).tolist() for length in LENGTHS]
-    greedy = decode(pair, prompts, temperature=0.0, gamma=4, max_new_tokens=NEW)
-    for ids, ours in zip(prompts, greedy.token_ids, strict=True):
-        logits = _own(pair.target, ids + ours)[len(ids) - 1 : -1]
+    return [torch.randint(3, VOCAB, (length,), generator=numbers).tolist() for length in LENGTHS]
+
+
+def _is_greedy(target: Any, outputs: Sequence[Sequence[int]]) -> str | None:
+    """None if the outputs are a target's greedy ones, but for ties; else for which prompt they are not."""
+    for ids, ours in zip(_prompts(), outputs, strict=True):
+        logits = _own(target, [*ids, *ours])[len(ids) - 1 : -1]
         chosen = logits.gather(1, torch.tensor(ours).unsqueeze(1)).squeeze(1)
-        if bool((logits.max(1).values - chosen > 1e-3 * logits.std()).any()):  # but for ties
+        if bool((logits.max(1).values - chosen > 1e-3 * logits.std()).any()):
             return f"greedy tokens of a prompt of {len(ids)} are not the target's"
+    return None
+
+
+def _fault(pair: LoadedPair) -> str | None:
+    """What of a decode differs from the models' own forwards."""
+    prompts = _prompts()
+    greedy = decode(pair, prompts, temperature=0.0, gamma=4, max_new_tokens=NEW)
+    if fault := _is_greedy(pair.target, greedy.token_ids):
+        return fault
     sampled = decode(pair, prompts, temperature=1.0, gamma=4, max_new_tokens=NEW)
     for index, row in ((row["index"], row) for row in sampled.steps.to_pylist()):
         before = prompts[index] + sampled.token_ids[index][: row["position"]]

@@ -28,7 +28,14 @@ from specloss.models.positions import boundaries, effective_context
 
 SMALL = dict(vocab_size=100, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, intermediate_size=96)
 ROPE = dict(rope_type="longrope", rope_theta=1e4, short_factor=[1.0] * 8, long_factor=[9.0] * 8)
-LLAMA4 = dict(head_dim=16, intermediate_size_mlp=96, num_local_experts=4, pad_token_id=0, attention_chunk_size=None)
+LLAMA4 = dict(
+    num_key_value_heads=2,
+    head_dim=16,
+    intermediate_size_mlp=96,
+    num_local_experts=4,
+    pad_token_id=0,
+    attention_chunk_size=None,
+)
 
 
 def refused(config, **settings):
@@ -37,6 +44,7 @@ def refused(config, **settings):
     for weight in model.parameters():
         if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=1.5 / weight.shape[-1] ** 0.5)
+    model(input_ids=torch.arange(3, 60).unsqueeze(0), use_cache=False)  # by itself it is a whole model
     with pytest.raises(ModelError) as caught:
         check_config("it", type(model), config)
         probe(Checkpoint("it", "it", None, local=False), model, "float32", "eager")
