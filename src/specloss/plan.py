@@ -269,12 +269,14 @@ def _check_pairs(experiment: Experiment) -> None:
 
 
 def check_architectures(plan: Plan) -> None:
-    """Whether the local models are of a kind that can be decoded; hub models are known once they are loaded.
+    """Whether the local models can be decoded, by a probe of each that has not passed; hub models: once loaded.
 
+    A pair for a GPU that is not here is only looked at.
     ConfigError, in one line. Not a part of `make_plan`, which every job asks for: it imports transformers.
     """
     from specloss.models.checkpoint import ModelError, locate
     from specloss.models.loading import load_config
+    from specloss.models.pair import probe_checkpoint
 
     recipes = plan.experiment.recipes
     for name, pair in plan.experiment.pairs.items():
@@ -283,6 +285,8 @@ def check_architectures(plan: Plan) -> None:
             try:
                 if all(map(os.path.exists, recipes.files(model))) and (found := locate(recipes.place(model))).local:
                     load_config(found, pair.trust_remote_code)
+                    if pair.kind == "draft":  # a target with a head is probed with it, when both are loaded
+                        probe_checkpoint(found, pair.dtype, pair.device, pair.attention, pair.trust_remote_code)
             except ModelError as error:
                 raise ConfigError(f"{plan.source}: pairs.{name}.{role}: {error}") from None
 

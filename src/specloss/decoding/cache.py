@@ -42,11 +42,11 @@ class RaggedLayer(CacheLayerMixin):
         return self.keys[:, :, : self.cache.visible], self.values[:, :, : self.cache.visible]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Not consulted with a 4-D mask; the visible span."""
+        """The visible span; for models that ask in spite of a 4-D mask."""
         return self.cache.visible, 0
 
     def get_seq_length(self) -> int:
-        """Not consulted with explicit position ids."""
+        """Rows have no length in common. A model that takes positions from here fails the probe (`decoding.probe`)."""
         return 0
 
     def get_max_length(self) -> int:

@@ -39,7 +39,7 @@ class ChainDecoder(Decoder):
         time, device = len(self._slots), self._device
         self._ids = torch.zeros(rows, time, dtype=torch.int64, device=device)
         self._target, self._draft = (
-            Forward(model, RaggedCache(model.config.num_hidden_layers, rows, time, device))
+            Forward(model, RaggedCache(model.config.get_text_config().num_hidden_layers, rows, time, device))
             for model in (self.pair.target, self.pair.draft)
         )
         self._offsets = torch.arange(-2, self.gamma + 1, device=device)

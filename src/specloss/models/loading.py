@@ -14,6 +14,7 @@ from tokenizers import pre_tokenizers
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specloss.models.checkpoint import Checkpoint, ModelError, check_quantization
+from specloss.models.positions import REACH, boundaries, stated_context, switching_context
 
 DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
 # Of a generation config, what is no sampling setting: ids, caching, bookkeeping
@@ -45,10 +46,15 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model is None and not trust_remote_code:
         raise ModelError(f"{checkpoint.name}: model type {config.model_type} is no causal language model")
-    if unfit := _not_full_attention(model, config.get_text_config()):
-        raise ModelError(f"{checkpoint.name}: {unfit}; only full attention can be rolled back")
+    check_config(checkpoint.name, model, config)
     check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
     return config
+
+
+def check_config(name: str, model: Any, config: Any) -> None:
+    """ModelError, in one line, if the config of the class `model` says that its cache cannot be rolled back."""
+    if unfit := _not_full_attention(model, config.get_text_config()):
+        raise ModelError(f"{name}: {unfit}; only full attention can be rolled back")
 
 
 def _not_full_attention(model: Any, config: Any) -> str | None:
@@ -56,12 +62,16 @@ def _not_full_attention(model: Any, config: Any) -> str | None:
     if getattr(model, "_is_stateful", False):
         return "it keeps a state"
     kinds = getattr(config, "layer_types", None)
-    if kinds:
-        return None if set(kinds) == {"full_attention"} else f"layers of kind {', '.join(sorted(set(kinds)))}"
-    window = getattr(config, "sliding_window", None)
-    context = getattr(config, "max_position_embeddings", 0)
-    if window and window < context:  # our own masks would take the place of the window's
-        return f"layers that see a window of {window:,} tokens, of {context:,}"
+    if kinds and set(kinds) != {"full_attention"}:
+        return f"layers of kind {', '.join(sorted(set(kinds)))}"
+    context = stated_context(config)
+    if (switch := switching_context(config)) < context:
+        return f"longrope turns all of a text's positions at {switch:,} tokens, of {context:,}"
+    for length, key in boundaries(config).items():
+        if key == "sliding_window":  # our own masks would take the place of the window's
+            return f"layers that see a window of {length:,} tokens, of {context:,}"
+        if length > REACH:  # what is nearer is tried once the model is loaded
+            return f"{key} {length:,}, from where its attention may be another, of {context:,}"
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from specloss.cells import EXACT
+from specloss.decoding.probe import Passed, probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.context import head_note, pair_context
 from specloss.models.eagle3 import load_head
@@ -88,6 +89,9 @@ def load_pair(
         near = str(first.device) if device in DEVICE_MAPS else device
         second = load_model(sources[1], dtype, near, attention, trust_remote_code)
     configs = [model.config.get_text_config() for model in (first, second)]
+    probe(sources[0], first, dtype, attention, second if kind == "eagle3" else None)
+    if kind == "draft" and sources[1] != sources[0]:
+        probe(sources[1], second, dtype, attention)
     sizes = [config.vocab_size for config in configs]
     ends = eos_ids(first, tokenizer, eos)
     if fault := vocabulary_fault(*sizes, tokenizer.get_vocab(), tokenizer.get_added_vocab(), ends):
@@ -114,6 +118,16 @@ def load_pair(
         notes=tuple(notes),
         names={"target": target, "draft": draft},
     )
+
+
+def probe_checkpoint(source: Checkpoint, dtype: str, device: str, attention: str, trust_remote_code: bool) -> None:
+    """Load and probe a model, unless it has passed or is for a GPU that is not here. ModelError, in one line."""
+    if device != "cpu" and not (gpu := torch.cuda.is_available()) and device != "auto":
+        return
+    if device == "auto":
+        device = "cuda" if gpu else "cpu"
+    if not Passed(source, dtype, attention, "cpu" if device == "cpu" else "cuda", tree=False):
+        probe(source, load_model(source, dtype, device, attention, trust_remote_code), dtype, attention)
 
 
 def _check_same(sources: Sequence[Checkpoint], *tokenizers: Any) -> None:

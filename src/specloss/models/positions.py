@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 # Names of the number of positions, the most common first; configs of transformers map some to the first
 _NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "max_target_positions")
+
+REACH = 512  # tokens up to which a probe of the loaded model goes, at the price of a few forwards
+# What a config calls the number of tokens from which its model attends, or scales, otherwise
+_BOUNDARY = re.compile(r"(sliding|local|attention|attn).*(window|chunk)|window_size|chunk_size|floor_scale|block_size")
+
+
+def boundaries(config: Any) -> dict[int, str]:
+    """Lengths, shorter than the context, from which a model may attend otherwise, with the key that names each."""
+    text, context = _text(config), effective_context(config)
+    values = text if isinstance(text, Mapping) else vars(text)
+    kinds = _get(text, "layer_types")
+    full = bool(kinds) and set(kinds) == {"full_attention"}  # then no window of its config is in use
+    return {
+        value: key
+        for key, value in values.items()
+        if _BOUNDARY.search(key) and _is_count(value) and value < context and not (full and key != "floor_scale")
+    }
 
 
 def effective_context(config: Any) -> int | float:
