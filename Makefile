@@ -34,10 +34,8 @@ bench: $(VENV) ## Measure decoding speed against transformers, and what the work
 	@$(BIN)/python -m specloss.bench --trees
 	@$(BIN)/python -m specloss.bench --workflow
 
-ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...)
-	@test -f results/mlflow.db || { echo "make ui: no results/mlflow.db yet; 'make demo' writes it" >&2; exit 1; }
-	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow server \
-		--backend-store-uri sqlite:///results/mlflow.db --host 127.0.0.1 --port $(PORT) --workers 1
+ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...); it says the password
+	@$(BIN)/specloss ui --port $(PORT)
 
 audit: $(VENV) ## Ask the advisory service about known faults in the locked packages (needs the network)
 	@$(BIN)/python envs/audit.py

@@ -261,6 +261,14 @@ def track(experiment: ExperimentFile, reports: Path, results: Path = Path("resul
     track_experiment(experiment, results, reports)
 
 
+@app.command()
+def ui(results: Path = Path("results"), port: int = 5000) -> None:
+    """Serve MLflow's pages of a results folder on http://127.0.0.1:5000, to who has the password that it makes."""
+    from specloss.tracking.ui import serve
+
+    serve(results, port)
+
+
 @app.command("paper-check")
 def paper_check(
     everything: Annotated[bool, typer.Option("--all", help="list every number, not only those that do not follow")] = (
