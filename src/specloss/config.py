@@ -6,9 +6,7 @@ Every key of `config/*.yaml` is a field here, with its meaning as the field's de
 from __future__ import annotations
 
 import difflib
-import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -19,9 +17,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from specloss.benchmarks import LOCAL_FILES
 from specloss.cells import Cell
 from specloss.decoding.shape import TreeShape
-from specloss.files import file_hash
+from specloss.files import FileError, file_hash, read_json, shown_path
 from specloss.models.checkpoint import fingerprint
 from specloss.models.recipe import Recipe, Recipes
+from specloss.names import check_experiment_name, check_names
 from specloss.section import Model
 from specloss.yamlfile import ConfigError, read_yaml
 
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 
 
 M = TypeVar("M", bound=Model)
+MOST_VALUES = 100_000  # of a config
 
 
 class Pair(Model):
@@ -167,17 +167,22 @@ class Analysis(Model):
         None, description="Table 7 of an EAGLE-3 experiment: name of the single-draft experiment to set beside it"
     )
 
+    @field_validator("single_draft")
+    @classmethod
+    def _is_an_experiment(cls, name: str | None) -> str | None:
+        if name is not None:
+            check_experiment_name(name)
+        return name
 
-# braces are Snakemake's wildcards
-Folder = Annotated[str, Field(pattern=r"^[^{}\n]+$")]
+
+# braces are Snakemake's wildcards, the others those of the readers of Parquet files
+Folder = Annotated[str, Field(pattern=r"^[^{}*?\[\]\n]+$")]
 
 
 class Experiment(Model):
     """One experiment: the whole config file."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")] = Field(
-        description="names results/<name>, reports/<name> and the MLflow experiment"
-    )
+    name: str = Field(description="names results/<name>, reports/<name> and the MLflow experiment")
     pairs: Annotated[dict[str, Pair], Field(min_length=1)]
     models: dict[str, Recipe] = Field({}, description="models that the workflow makes; pairs name them")
     benchmarks: Annotated[dict[str, Benchmark], Field(min_length=1)]
@@ -199,10 +204,14 @@ class Experiment(Model):
     @field_validator("pairs", "models", "benchmarks", "methods")
     @classmethod
     def _names_fit_paths(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name in values:
-            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", name):
-                raise ValueError(f"name {name!r} must be letters, digits, '_', '.', '+' or '-': it is part of paths")
+        check_names(values)
         return values
+
+    @field_validator("name")
+    @classmethod
+    def _name_fits_paths(cls, name: str) -> str:
+        check_experiment_name(name)
+        return name
 
     @field_validator("seeds")
     @classmethod
@@ -220,8 +229,26 @@ class Experiment(Model):
 
 
 def read_config(path: Path | str) -> Experiment:
-    """Read and validate a YAML file. ConfigError, in one line, on anything wrong."""
-    return parse_config(read_yaml(path), str(path))
+    """Read and validate a config (YAML), or the one in an `experiment.json`. ConfigError, in one line, for a fault."""
+    return parse_config(read_values(path), str(path))
+
+
+def read_values(path: Path | str) -> Any:
+    """The plain values of a config (YAML), or of the one in an `experiment.json`. ConfigError as `read_config`."""
+    if Path(path).suffix != ".json":
+        return read_yaml(path)
+    try:
+        content = read_json(path)
+    except FileError as error:
+        raise ConfigError(str(error)) from None
+    if not is_experiment(content):
+        raise ConfigError(f"{shown_path(path)}: not an experiment.json, it has no 'config' and 'cells'")
+    return content["config"]
+
+
+def is_experiment(content: Any) -> bool:
+    """Whether plain values are those of an `experiment.json`, whose `config` is that of a run."""
+    return isinstance(content, Mapping) and {"config", "cells"} <= content.keys()
 
 
 def parse_config(values: Any, source: str) -> Experiment:
@@ -256,12 +283,46 @@ def _drafting_fault(experiment: Experiment) -> str | None:
 
 def validated(model: type[M], values: Any, source: str) -> M:
     """Plain values as `model`, the model of a whole config file. ConfigError, in one line, on the first fault."""
+    source = shown_path(source)
     if not isinstance(values, dict):
         raise ConfigError(f"{source}: expected a mapping of keys at the top, got {type(values).__name__}")
+    if fault := _unfit(values):
+        raise ConfigError(f"{source}: {fault}")
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise ConfigError(f"{source}: {_one_line(error, model)}") from None
+
+
+def _unfit(values: Any) -> str | None:
+    """What no key can have, in words: texts that no file holds, and values without end, which aliases can make."""
+    left = [(values, "")]
+    for count, (value, at) in enumerate(left):
+        if count > MOST_VALUES:
+            return f"it has more than {MOST_VALUES:,} values (an alias within itself?)"
+        if isinstance(value, str) and ("\0" in value or not _encodes(value)):
+            return f"{at}: {_shown(value)} has a character that no file name or text can have"
+        if isinstance(value, int) and abs(value) >= 2**63:
+            return f"{at}: a whole number must be below 2^63, got {_shown(value)}"
+        if isinstance(value, Mapping):
+            left += [(key, at) for key in value] + [(entry, f"{at}.{key}".lstrip(".")) for key, entry in value.items()]
+        elif isinstance(value, list | tuple | set):
+            left += [(entry, f"{at}[{number}]") for number, entry in enumerate(value)]
+    return None
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, on one line and short."""
+    text = repr(value)
+    return text if len(text) < 80 else text[:77] + "..."
 
 
 def _one_line(error: ValidationError, model: type[Model]) -> str:
@@ -277,8 +338,7 @@ def _one_line(error: ValidationError, model: type[Model]) -> str:
     if fault["type"] == "missing":
         return f"key {at!r} is missing{more}"
     message = fault["msg"].removeprefix("Value error, ")
-    shown = repr(fault["input"])
-    return f"{at}: {message}, got {shown if len(shown) < 80 else shown[:77] + '...'}{more}"
+    return f"{at}: {message}, got {_shown(fault['input'])}{more}"
 
 
 def _fields_at(model: type[Model], location: tuple[int | str, ...]) -> list[str]:
@@ -344,9 +404,8 @@ def _contents(name: str, benchmark: Benchmark, hash_of: Callable[[Path], str]) -
     files = {option: benchmark.options[option] for option in LOCAL_FILES if benchmark.options.get(option)}
     try:
         hashes = {option: hash_of(Path(str(path))) for option, path in files.items()}
-    except OSError as error:
-        at = f"benchmarks.{name}.options"
-        raise ConfigError(f"{at}: cannot read {error.filename}: {os.strerror(error.errno or 0)}") from None
+    except FileError as error:
+        raise ConfigError(f"benchmarks.{name}.options: {error}") from None
     return {"files": hashes} if hashes else {}
 
 
@@ -361,6 +420,11 @@ def _method_settings(experiment: Experiment) -> list[Setting]:
     settings: dict[tuple[str, float | None], Setting] = {}
     for label, method in experiment.methods.items():
         name = method.rule or label
+        if label not in RULES and label.lower() in RULES:
+            raise ConfigError(
+                f"methods.{label}: {label.lower()} is the name of a rule, and this differs from it by case alone; "
+                "choose another label"
+            )
         if label in RULES and name != label:
             raise ConfigError(
                 f"methods.{label}: {label} is the name of a rule, but this is {name}; choose another label"

@@ -37,12 +37,13 @@ from specloss.config import (
     expand,
     matched_setting,
     parse_config,
+    read_config,
+    read_values,
     validated,
 )
 from specloss.files import write_text
 from specloss.grading import is_slow
 from specloss.section import Model
-from specloss.yamlfile import read_yaml
 
 
 class Arguments(Model):
@@ -225,20 +226,12 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
 
 def plan_of(path: Path, check: bool = True) -> Plan:
     """The plan of a config (YAML) or of an `experiment.json`, by `make_plan`. ConfigError, in one line."""
-    if path.suffix != ".json":
-        return make_plan(read_yaml(path), str(path), check)
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))["config"]
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such experiment") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path}: not an experiment.json ({' '.join(str(error).split())})") from None
-    return make_plan(values, str(path), check)
+    return make_plan(read_values(path), str(path), check)
 
 
-def read_experiment(path: Path) -> Experiment:
-    """The config within an `experiment.json`, for what needs nothing else of it."""
-    return parse_config(json.loads(path.read_text())["config"], str(path))
+def outline_of(path: Path) -> Plan:
+    """The same without cells, for what only reads results: neither models nor benchmarks need be there."""
+    return Plan(read_config(path), str(path), ())
 
 
 def _of_table_cells(plan: Plan, targets: Iterable[str]) -> set[str]:
@@ -360,9 +353,12 @@ def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: st
 
 
 def _check_writable(folder: Path) -> None:
+    """ConfigError if the folder cannot be written, or made; nothing is made."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place) or place == place.parent)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+        for part in folder.relative_to(there).parts:
+            (there / part).exists()  # an error for a name that is too long
+        with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
         raise ConfigError(f"cannot write to {folder}: {os.strerror(error.errno or 0)}") from None

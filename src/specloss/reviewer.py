@@ -66,7 +66,8 @@ def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | Non
         )
     except ConfigError as error:
         raise ConfigError(f"{request.config}: {error}") from None
-    plan_of(request.config)
+    if snakemake is not None:
+        plan_of(request.config)
     runs = list({run.id: run for run in cell.cells + (cell.baseline_cells if request.baseline else [])}.values())
     results, overrides = plan.results, []
     if request.rerun:

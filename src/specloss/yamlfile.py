@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from specloss.files import FileError, read_text, shown_path
+
+LARGEST = 1 << 20  # bytes of a config
 PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
 
 
@@ -18,21 +20,19 @@ class ConfigError(ValueError):
 
 def read_yaml(path: Path | str) -> Any:
     """The plain values of a YAML file. ConfigError, in one line, if it cannot be read or names a key twice."""
-    path = Path(path)
     try:
-        loader = yaml.SafeLoader(path.read_text(encoding="utf-8"))
+        loader = yaml.SafeLoader(read_text(path, LARGEST))
         root = loader.get_single_node()
         if twin := _twin(root):
-            raise ConfigError(f"{path}: {twin}")
+            raise ConfigError(f"{shown_path(path)}: {twin}")
         return loader.construct_document(root) if root else None
-    except FileNotFoundError:
-        raise ConfigError(f"{path}: no such config file") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except FileError as error:
+        raise ConfigError(str(error)) from None
+    except ConfigError:
+        raise
+    # ValueError: what looks like a date and is none, or like a number and has thousands of digits
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ConfigError(f"{shown_path(path)}: not YAML: {' '.join(str(error).split())}") from None
 
 
 def as_written(value: Any) -> Any:

@@ -149,7 +149,9 @@ def find_table_cell(
     tasks = {name: study.config["benchmarks"][name].get("task") for name in study.benchmarks}
     names = {BENCHMARKS[task]: name for name, task in tasks.items() if task in BENCHMARKS}
     valid = study.benchmarks + ([AVERAGE] if len(study.benchmarks) > 1 else [])
-    benchmark = _choose("benchmark", names.get(benchmark or "", benchmark), valid)
+    if benchmark not in study.benchmarks:
+        benchmark = names.get(benchmark or "", benchmark)
+    benchmark = _choose("benchmark", benchmark, valid)
     method = _choose("method", method, methods)
     grid = study.methods[method]
     if over == SETTING:

@@ -6,18 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from specloss.cells import Cell, config_hash
-from specloss.plan import Plan, plan_of
+from specloss.plan import Plan, outline_of, plan_of
 from specloss.screen import TRACE, ScreenError
 
 POLICY = "standard_sd"  # the rule that is run while recording; every experiment has it
 
 
-def read_plan(path: Path) -> Plan:
-    """The plan of a config (YAML) or of an `experiment.json`. ConfigError, in one line.
+def read_plan(path: Path, check: bool = True) -> Plan:
+    """The plan of a config (YAML) or of an `experiment.json`, by `make_plan`. ConfigError, in one line.
 
     ScreenError if the experiment drafts trees: what is recorded are p and q along chains.
     """
-    plan = plan_of(path)
+    return _of_chains(plan_of(path, check), path)
+
+
+def read_outline(path: Path) -> Plan:
+    """The same without cells, for what only reads results."""
+    return _of_chains(outline_of(path), path)
+
+
+def _of_chains(plan: Plan, path: Path) -> Plan:
     if plan.experiment.decoding.tree is not None:
         raise ScreenError(f"{path}: its pairs draft trees, and only a decode of chains can be recorded and screened")
     return plan

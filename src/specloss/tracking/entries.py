@@ -17,8 +17,10 @@ from typing import Any
 
 from specloss import __version__
 from specloss.cells import META, Cell, config_hash, format_param
+from specloss.names import mlflow_key
 
 AGGREGATE = "aggregate"  # in place of a cell: the run of the whole experiment
+LONGEST_TEXT = 5000  # of the 6,000 characters that MLflow gives a parameter
 PARENT, NOTE = "mlflow.parentRunId", "mlflow.note.content"
 KEYS = ("pair", "benchmark", "method", "param", "seed")
 # the tables in which a run's numbers stand: of the cells of a setting, and of a method's mean over its grid
@@ -76,7 +78,7 @@ def cell_entry(cell: Cell, metrics: dict[str, float], results: Path, parent: str
 
 def _sectioned(column: str, kind: str) -> str:
     """A column's name, behind its section unless it is a key metric."""
-    return column if column in _keys(kind) else f"{SECTION.get(column, 'more')}/{column}"
+    return column if column in _keys(kind) else f"{SECTION.get(column, 'more')}/{mlflow_key(column)}"
 
 
 def group_entries(plan: dict[str, Any], metrics: Metrics) -> list[tuple[Entry, str, list[Cell]]]:
@@ -120,7 +122,8 @@ def group_entries(plan: dict[str, Any], metrics: Metrics) -> list[tuple[Entry, s
                 "cells": f"{len(measured)} of {len(own)}",
             }
             entry_params = {"pair": pair, "method": method, "param": tags["param"], "rule": own[0].settings["rule"]}
-            found.append((Entry(identity, shown, entry_params, values, tags), parent, measured if alone else []))
+            entry = Entry(identity, shown, _texts(entry_params), values, _texts(tags))
+            found.append((entry, parent, measured if alone else []))
     return found
 
 
@@ -141,7 +144,7 @@ def _means(cells: list[Cell], metrics: Metrics, kind: str) -> dict[str, float]:
         if len(means) == len(benchmarks):
             values[name] = sum(means.values()) / len(means)
         if len(benchmarks) > 1:
-            values |= {f"on {benchmark}/{name}": mean for benchmark, mean in means.items()}
+            values |= {f"on {mlflow_key(benchmark)}/{name}": mean for benchmark, mean in means.items()}
     return values
 
 
@@ -171,7 +174,12 @@ def aggregate_entry(name: str, config: dict[str, Any], cells: list[Cell], report
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    return {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    """As MLflow has them. A text that it would cut, which made each run look changed, is cut here, with its hash."""
+    texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
+    return {
+        key: text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({config_hash(text)})"
+        for key, text in texts.items()
+    }
 
 
 def _made(cell: Cell, results: Path) -> dict[str, str]:
