@@ -13,6 +13,8 @@ from typing import Annotated
 
 import typer
 
+from specloss.oneline import plain, plain_lines
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 # Two lines a job, hundreds of jobs: nobody reads them, and --quiet does not cover them
@@ -350,7 +352,7 @@ def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
 
     plan = plan_of(config)
     check_architectures(plan)
-    print(describe(plan))
+    print(plain_lines(describe(plan)))
 
 
 @app.command()
@@ -364,7 +366,7 @@ def doctor(
 
     found = Doctor(read_config(config), str(config), pilot)
     for line in found.report():
-        print(line, flush=True)
+        print(plain(line), flush=True)
     raise typer.Exit(1 if found.missing else 0)
 
 
@@ -396,7 +398,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
             raise
-        print(f"specloss: error: {error}", file=sys.stderr)
+        print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 

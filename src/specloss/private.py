@@ -6,8 +6,10 @@ import os
 import stat
 from pathlib import Path
 
+from specloss.oneline import OneLine
 
-class PrivateError(RuntimeError):
+
+class PrivateError(OneLine, RuntimeError):
     """A place that another user could read or has made; the message is one line fit for a user."""
 
 

@@ -26,6 +26,7 @@ from typing import Any
 from specloss.cluster.processes import end_session, owner_id, process_alive
 from specloss.cluster.supervisor import NODE_IP, RECORD, START_SECONDS, head_environment
 from specloss.files import write_text
+from specloss.oneline import OneLine
 from specloss.private import PrivateError, make_private
 
 OWNER = "SPECLOSS_OWNER"  # <owner id>@<place>, see `owner_here`
@@ -35,7 +36,7 @@ NAMESPACE = f"specloss-{os.getuid()}"
 LONGEST_FOLDER = 107 - 68
 
 
-class HeadError(RuntimeError):
+class HeadError(OneLine, RuntimeError):
     """No head could be had; the message is one line fit for a user."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from specloss.benchmarks import Item
 from specloss.models.checkpoint import Checkpoint, locate
+from specloss.oneline import OneLine
 
 TODAY = date(2024, 7, 26)  # for templates that write the date (Llama 3.2): a rerun must have the same tokens
 _TURNS = 500  # tokens that a template may add to a chat of a few messages
@@ -23,7 +24,7 @@ _FORMATS = "".join(f" | replace('%{code}', '{TODAY:%{code}}')" for code in "aAbB
 _TODAY_MACRO = f"{{% macro strftime_now(form) %}}{{{{ form{_FORMATS} }}}}{{% endmacro %}}"
 
 
-class PromptError(ValueError):
+class PromptError(OneLine, ValueError):
     """An item that cannot become a prompt; the message is one line fit for a user."""
 
 

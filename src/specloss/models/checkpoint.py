@@ -10,13 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specloss.oneline import OneLine
+
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 _MAGIC = b"GGUF"
 _EXTRAS = {"gptq": ("gptq", ("optimum", "gptqmodel"))}  # by quantisation method: our extra, and what it installs
 
 
-class ModelError(ValueError):
+class ModelError(OneLine, ValueError):
     """A model that cannot be used; the message is one line fit for a user."""
 
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from specloss.cells import Cell
+from specloss.oneline import OneLine
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
 from specloss.tracking.environment import ENVIRONMENT
 from specloss.tracking.store import Store
@@ -35,7 +36,7 @@ from specloss.tracking.store import Store
 LOCK = "tracking.lock"
 
 
-class TrackingError(RuntimeError):
+class TrackingError(OneLine, RuntimeError):
     """MLflow's store failed; the message is one line fit for a user."""
 
 

@@ -12,6 +12,7 @@ import secrets
 import sys
 from pathlib import Path
 
+from specloss.oneline import OneLine
 from specloss.private import make_private, write_private
 from specloss.tracking.environment import ENVIRONMENT
 
@@ -24,7 +25,7 @@ auth_cache_ttl_seconds = 60
 """
 
 
-class UiError(RuntimeError):
+class UiError(OneLine, RuntimeError):
     """There is nothing to show; the message is one line fit for a user."""
 
 
