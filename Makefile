@@ -4,7 +4,7 @@
 #   make PORT=5001 ui                     another port
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-eagle3 test test-slow test-isa test-all check bench ui venv clean
+.PHONY: help demo demo-eagle3 test test-slow test-isa test-all check bench ui audit venv clean
 .DELETE_ON_ERROR:
 
 PYTHON ?=
@@ -50,17 +50,18 @@ bench: $(VENV) ## Measure decoding speed against transformers, and what the work
 	@$(BIN)/python -m specloss.bench --trees
 	@$(BIN)/python -m specloss.bench --workflow
 
-ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...)
-	@test -f results/mlflow.db || { echo "make ui: no results/mlflow.db yet; 'make demo' writes it" >&2; exit 1; }
-	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW_DISABLE_TELEMETRY=true $(BIN)/mlflow server \
-		--backend-store-uri sqlite:///results/mlflow.db --host 127.0.0.1 --port $(PORT) --workers 1
+ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...); it says the password
+	@$(BIN)/specloss ui --port $(PORT)
 
-venv: $(VENV) ## Make .venv from envs/requirements.lock (the other targets do it by themselves)
+audit: $(VENV) ## Ask the advisory service about known faults in the locked packages (needs the network)
+	@$(BIN)/python envs/audit.py
+
+venv: $(VENV) ## Make .venv from the lock files in envs (the other targets do it by themselves)
 
 # .installing marks a .venv that is being filled. Found at the start, it means that an earlier try was cut short: begin
 # again from nothing. It becomes the stamp at the end, with the time of the start, so that a lock file that changed
 # meanwhile counts as newer.
-$(VENV): envs/requirements.lock pyproject.toml
+$(VENV): $(wildcard envs/*.lock) envs/install.py pyproject.toml
 	@set -e; \
 	for python in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
 		if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2> /dev/null; then \
@@ -76,7 +77,7 @@ $(VENV): envs/requirements.lock pyproject.toml
 	mkdir -p .venv; touch .venv/.installing; \
 	echo "Installing into .venv with $$found (a few minutes, once)"; \
 	"$$found" -m venv .venv; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r envs/requirements.lock; \
+	$(BIN)/python envs/install.py; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
 	mv .venv/.installing $(VENV)
 

@@ -9,6 +9,7 @@ from snakemake.utils import update_config
 from specloss.cluster.head import OWNER, owner_here
 from specloss.cluster.relay import follow
 from specloss.config import is_experiment, read_values
+from specloss.oneline import plain_lines
 from specloss.plan import describe, make_plan
 from specloss.workflow import cancel_orphans, claim_folder, remember_owner
 from specloss.yamlfile import ConfigError, as_written
@@ -39,7 +40,7 @@ except (ConfigError, OSError) as error:
     print(f"specloss: error: {error}", file=sys.stderr)
     sys.exit(1)
 if MAIN:
-    print(describe(PLAN), file=sys.stderr)
+    print(plain_lines(describe(PLAN)), file=sys.stderr)
     os.environ[OWNER] = owner_here()
 
 RESULTS, REPORTS, EXPERIMENT = str(PLAN.folder), str(PLAN.reports), str(PLAN.file)

@@ -34,13 +34,16 @@ class Watched:
 
 
 @contextmanager
-def opened(url: str, width: int = 1280, height: int = 900) -> Iterator[Watched]:
-    """The page at `url` in a window of that size, once it has loaded."""
+def opened(url: str, width: int = 1280, height: int = 900, login: tuple[str, str] | None = None) -> Iterator[Watched]:
+    """The page at `url` in a window of that size, once it has loaded. `login`: name and password, if it asks."""
     sandbox = [] if os.getuid() else ["--no-sandbox"]  # Chromium refuses its sandbox to root
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=sandbox)
         try:
-            watched = Watched(browser.new_page(viewport={"width": width, "height": height}))
+            credentials = {"username": login[0], "password": login[1], "send": "always"} if login else None
+            watched = Watched(
+                browser.new_page(viewport={"width": width, "height": height}, http_credentials=credentials)
+            )
             watched.page.on("request", lambda request: watched.requests.append(request.url))
             watched.page.on("response", lambda reply: watched.refused.append(reply.url) if reply.status > 399 else None)
             watched.page.on("pageerror", lambda error: watched.errors.append(str(error)))

@@ -1,11 +1,14 @@
 """MLflow's own pages of an experiment, opened in a real browser; as a program it takes the pictures of docs/mlflow.md:
 
 python tests/mlflow_pages.py http://127.0.0.1:5000 demo docs
+
+Name and password are those of MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, as for every client of MLflow.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -39,7 +42,7 @@ def runs_page(address: str, experiment: str, search: str, width: int, height: in
     """The experiment's runs that match a search, as charts beside the unfolded list."""
     number = MlflowClient(address).get_experiment_by_name(experiment).experiment_id
     url = f"{address}/#/experiments/{number}/runs?compareRunsMode=CHART&searchFilter={quote(search)}"
-    with opened(url, width, height) as watched:
+    with opened(url, width, height, _login()) as watched:
         fold = watched.page.locator(".ag-row button").first
         fold.wait_for()
         _close_assistant(watched.page)
@@ -57,7 +60,7 @@ def compare_page(
     number = client.get_experiment_by_name(experiment).experiment_id
     runs = {run.info.run_name: run.info.run_id for run in client.search_runs([number], max_results=5000)}
     chosen, numbers = (quote(json.dumps(x)) for x in ([runs[name] for name in names], [number]))
-    with opened(f"{address}/#/compare-runs?runs={chosen}&experiments={numbers}", width, height) as watched:
+    with opened(f"{address}/#/compare-runs?runs={chosen}&experiments={numbers}", width, height, _login()) as watched:
         watched.page.get_by_text("Metrics", exact=True).last.wait_for()
         _close_assistant(watched.page)
         yield watched
@@ -69,7 +72,7 @@ def artifacts_page(address: str, experiment: str, width: int) -> Iterator[Watche
     client = MlflowClient(address)
     number = client.get_experiment_by_name(experiment).experiment_id
     run = client.search_runs([number], "tags.`specloss.cell` = 'aggregate'")[0].info.run_id
-    with opened(f"{address}/#/experiments/{number}/runs/{run}/artifacts", width) as watched:
+    with opened(f"{address}/#/experiments/{number}/runs/{run}/artifacts", width, login=_login()) as watched:
         watched.page.get_by_text("index.html").first.wait_for()
         yield watched
 
@@ -79,6 +82,10 @@ def complaints(watched: Watched) -> list[str]:
     return [said for said in watched.errors if not said.startswith(NOISE)] + [
         url for url in watched.refused if ASKED not in url
     ]
+
+
+def _login() -> tuple[str, str]:
+    return os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"]
 
 
 def _close_assistant(page: Page) -> None:

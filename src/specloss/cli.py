@@ -14,6 +14,8 @@ from typing import Annotated
 
 import typer
 
+from specloss.oneline import plain, plain_lines
+
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 # Two lines a job, hundreds of jobs: nobody reads them, and --quiet does not cover them
@@ -277,6 +279,14 @@ def track(experiment: ExperimentFile, reports: Path, results: Path = Path("resul
     track_experiment(experiment, results, reports)
 
 
+@app.command()
+def ui(results: Path = Path("results"), port: int = 5000) -> None:
+    """Serve MLflow's pages of a results folder on http://127.0.0.1:5000, to who has the password that it makes."""
+    from specloss.tracking.ui import serve
+
+    serve(results, port)
+
+
 @app.command("paper-check")
 def paper_check(
     everything: Annotated[bool, typer.Option("--all", help="list every number, not only those that do not follow")] = (
@@ -347,7 +357,7 @@ def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
 
     plan = plan_of(config)
     check_architectures(plan)
-    print(describe(plan))
+    print(plain_lines(describe(plan)))
 
 
 @app.command()
@@ -361,7 +371,7 @@ def doctor(
 
     found = Doctor(read_config(config), str(config), pilot)
     for line in found.report():
-        print(line, flush=True)
+        print(plain(line), flush=True)
     raise typer.Exit(1 if found.missing else 0)
 
 
@@ -393,7 +403,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
             raise
-        print(f"specloss: error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 

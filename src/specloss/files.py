@@ -16,10 +16,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from specloss.oneline import OneLine
+
 LARGEST = 1 << 28  # bytes of a file that is read whole, unless its reader says less
 
 
-class FileError(ValueError):
+class FileError(OneLine, ValueError):
     """A file that cannot be read as what it should be; the message is one line that begins with its name."""
 
 

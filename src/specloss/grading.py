@@ -23,6 +23,7 @@ from specloss.benchmarks import Grade, get_benchmark
 from specloss.cluster.processes import die_with_parent
 from specloss.cluster.provenance import code_version
 from specloss.files import write_text
+from specloss.oneline import OneLine
 
 Answer = tuple[str, str | None]  # text, reference
 
@@ -30,7 +31,7 @@ ANSWERS_PER_WORKER = 4  # fewer are not worth the start of a process
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class GradingError(RuntimeError):
+class GradingError(OneLine, RuntimeError):
     """Grading ended early; the message is one line fit for a user."""
 
 

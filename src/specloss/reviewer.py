@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from specloss.cells import GRADED
 from specloss.config import ConfigError
+from specloss.oneline import OneLine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 RERUNS = "reruns"
 
 
-class CellError(RuntimeError):
+class CellError(OneLine, RuntimeError):
     """The cell has no value; the message says why, in one line."""
 
 

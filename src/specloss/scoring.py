@@ -18,6 +18,7 @@ from specloss.benchmarks import get_benchmark
 from specloss.cells import EXPERIMENT, FAILURE, GENERATIONS, GRADED, META, Cell, experiment_folder
 from specloss.files import read_json, replacing
 from specloss.grading import grade_all
+from specloss.oneline import plain
 from specloss.schema import GRADED as SCHEMA
 
 PARTIAL = ".graded.partial.jsonl"  # grades of a scoring that has not ended
@@ -57,7 +58,7 @@ def score_cell(folder: Path, workers: int = 1) -> None:
     if isolation := getattr(get_benchmark(task), "isolation", None):
         sandbox = isolation()
         for line in sandbox.lines:
-            print(f"specloss: {line}", file=sys.stderr)
+            print(f"specloss: {plain(line)}", file=sys.stderr)
         metadata[b"sandbox"] = json.dumps(sandbox.to_dict()).encode()
     answers = [(row["text"], row["reference"]) for row in rows.select(["text", "reference"]).to_pylist()]
     partial = folder / PARTIAL

@@ -9,12 +9,13 @@ from typing import Any
 import yaml
 
 from specloss.files import FileError, read_text, shown_path
+from specloss.oneline import OneLine
 
 LARGEST = 1 << 20  # bytes of a config
 PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float")}
 
 
-class ConfigError(ValueError):
+class ConfigError(OneLine, ValueError):
     """Bad input; the message is one line fit for a user."""
 
 

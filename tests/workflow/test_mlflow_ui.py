@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import time
@@ -27,19 +29,27 @@ pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+def _project(folder: Path) -> None:
+    """`make ui` in another folder than the repository, with this test's interpreter in the place of .venv."""
+    for name in ("Makefile", "pyproject.toml", "envs"):
+        (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
+    (folder / ".venv" / ".installed").touch()
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("ui")
+
+
+@pytest.fixture(scope="module")
+def served(root: Path) -> Iterator[str]:
     """Address of `make ui` over a store with three runs; the server, all of it, is ended afterwards."""
-    # `make ui` in another folder than the repository, with this test's interpreter in the place of .venv
-    (tmp_path / "envs").mkdir()
-    for name in ("Makefile", "pyproject.toml", "envs/requirements.lock"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv" / "bin").symlink_to(Path(sys.executable).parent)
-    (tmp_path / ".venv" / ".installed").touch()
-    results = tmp_path / "results"
+    _project(root)
+    results = root / "results"
     results.mkdir()
-    reports = tmp_path / "reports"
+    reports = root / "reports"
     reports.mkdir()
     (reports / "index.html").write_text("<html>the report</html>")
     store = Store(f"sqlite:///{results / 'mlflow.db'}", "tiny", results)
@@ -52,17 +62,18 @@ def served(tmp_path: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    log = tmp_path / "ui.log"
+    log = root / "ui.log"
     with log.open("w") as output:
         server = subprocess.Popen(
             ["make", "ui", f"PORT={port}"],
-            cwd=tmp_path,
+            cwd=root,
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, "MAKEFLAGS": ""},
             start_new_session=True,
         )
     family: list[psutil.Process] = []
+    environment = pytest.MonkeyPatch()
     try:
         address = f"http://127.0.0.1:{port}"
         deadline = time.monotonic() + 90
@@ -70,6 +81,8 @@ def served(tmp_path: Path) -> Iterator[str]:
             assert server.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.3)
+        environment.setenv("MLFLOW_TRACKING_USERNAME", "admin")
+        environment.setenv("MLFLOW_TRACKING_PASSWORD", (results / ".mlflow-ui" / "password").read_text().strip())
         family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
         yield address
         # as Ctrl-C in a terminal does
@@ -78,6 +91,7 @@ def served(tmp_path: Path) -> Iterator[str]:
         assert not left
         assert not _answers(f"{address}/health")
     finally:
+        environment.undo()
         for process in family:
             if process.is_running():
                 process.kill()
@@ -94,11 +108,30 @@ def _answers(url: str) -> bool:
         return False
 
 
-def _ask(address: str, path: str, body: dict | None = None) -> dict:
+def _request(url: str, body: dict | None = None, method: str | None = None) -> urllib.request.Request:
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(f"{address}/api/2.0/mlflow/{path}", data, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=30) as reply:
+    return urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+
+
+def _known(request: urllib.request.Request) -> urllib.request.Request:
+    """The same of one who has the password."""
+    login = f"admin:{os.environ['MLFLOW_TRACKING_PASSWORD']}"
+    request.add_header("Authorization", f"Basic {base64.b64encode(login.encode()).decode()}")
+    return request
+
+
+def _ask(address: str, path: str, body: dict | None = None) -> dict:
+    with urllib.request.urlopen(_known(_request(f"{address}/api/2.0/mlflow/{path}", body)), timeout=30) as reply:
         return json.load(reply)
+
+
+def _refusal(request: urllib.request.Request) -> int | None:
+    """The status of an answer that is an error."""
+    try:
+        urllib.request.urlopen(request, timeout=30).close()
+    except urllib.error.HTTPError as error:
+        return error.code
+    return None
 
 
 def test_make_ui_serves_the_runs_on_loopback_alone_and_ends_on_ctrl_c(served: str):
@@ -112,12 +145,47 @@ def test_make_ui_serves_the_runs_on_loopback_alone_and_ends_on_ctrl_c(served: st
     files = _ask(served, f"artifacts/list?run_id={aggregate['info']['run_id']}")["files"]
     assert [file["path"] for file in files] == ["index.html"]
 
-    with urllib.request.urlopen(served, timeout=30) as page:
+    with urllib.request.urlopen(_known(_request(served)), timeout=30) as page:
         assert b"<title>MLflow</title>" in page.read()
 
     port = int(served.rpartition(":")[2])
     listening = {c.laddr.ip for c in psutil.net_connections("tcp") if c.status == "LISTEN" and c.laddr.port == port}
     assert listening == {"127.0.0.1"}
+
+
+def test_who_has_no_password_reads_and_writes_no_files_through_the_server(served: str, root: Path):
+    run = _ask(served, "runs/search", {"experiment_ids": ["1"]})["runs"][0]["info"]["run_id"]
+    # what a user of the machine did before there was a password: artifacts anywhere, and a link to more
+    secret = root / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("private")
+    place = {"name": "mine", "artifact_location": secret.as_uri()}
+    assert _ask(served, "experiments/create", place)  # the user's own server does it for the user
+    attacks = [
+        _request(f"{served}/api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
+        _request(f"{served}/ajax-api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
+        _request(f"{served}/api/2.0/mlflow/experiments/search", {"max_results": 10}),
+        _request(f"{served}/api/2.0/mlflow/artifacts/list?run_id={run}"),
+        _request(f"{served}/get-artifact?path=index.html&run_uuid={run}"),
+        _request(f"{served}/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=x", {"a": 1}),
+        _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x", {"a": 1}, "PUT"),
+        _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x"),
+        _request(f"{served}/api/2.0/mlflow/users/create", {"username": "theirs", "password": "a long password"}),
+        _request(f"{served}/graphql", {"query": "{ __typename }"}),
+        _request(f"{served}/v1/traces", {}),
+        _request(f"{served}/"),
+    ]
+    assert [_refusal(request) for request in attacks] == [401] * len(attacks)
+    assert not list((root / "results" / "mlflow-artifacts").rglob("x"))
+
+    wrong = _request(f"{served}/api/2.0/mlflow/experiments/search", {"max_results": 10})
+    wrong.add_header("Authorization", f"Basic {base64.b64encode(b'admin:password1234').decode()}")
+    assert _refusal(wrong) == 401
+
+    private = root / "results" / ".mlflow-ui"
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert stat.S_IMODE((private / "password").stat().st_mode) == 0o600
+    assert os.environ["MLFLOW_TRACKING_PASSWORD"] in (root / "ui.log").read_text()  # told, the first time
 
 
 @pytest.mark.slow
@@ -137,11 +205,7 @@ def test_the_pages_of_an_experiment_open_without_a_complaint_and_ask_nobody_else
 
 
 def test_make_ui_without_runs_says_what_to_do(tmp_path: Path):
-    (tmp_path / "envs").mkdir()
-    (tmp_path / ".venv").mkdir()
-    for name in ("Makefile", "pyproject.toml", "envs/requirements.lock"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / ".venv" / ".installed").touch()
+    _project(tmp_path)
     done = subprocess.run(
         ["make", "ui"], cwd=tmp_path, capture_output=True, text=True, env={**os.environ, "MAKEFLAGS": ""}
     )

@@ -16,11 +16,12 @@ from specloss.analysis.statistics import MISSING, interval
 from specloss.analysis.study import Place, Setting
 from specloss.analysis.table import OVERALL, Table, effect_columns, effect_text, number, rounded
 from specloss.cells import format_param
+from specloss.oneline import OneLine
 
 NAME = "frameworks"
 
 
-class TableError(ValueError):
+class TableError(OneLine, ValueError):
     """The experiments cannot be joined; the message is one line fit for a user."""
 
 

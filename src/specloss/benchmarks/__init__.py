@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from specloss.oneline import OneLine
+
 LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
 MODULES = {
     name: f"specloss.benchmarks.{name}"
@@ -25,7 +27,7 @@ MODULES = {
 }
 
 
-class BenchmarkError(ValueError):
+class BenchmarkError(OneLine, ValueError):
     """A benchmark that cannot be loaded as asked; the message is one line fit for a user."""
 
 

@@ -14,7 +14,6 @@ import os
 import secrets
 import shutil
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -27,6 +26,8 @@ from typing import Any
 from specloss.cluster.processes import end_session, owner_id, process_alive
 from specloss.cluster.supervisor import NODE_IP, RECORD, START_SECONDS, head_environment
 from specloss.files import write_text
+from specloss.oneline import OneLine
+from specloss.private import PrivateError, make_private
 
 OWNER = "SPECLOSS_OWNER"  # <owner id>@<place>, see `owner_here`
 # On a cluster that several users share, nobody meets, or ends, the actors of another
@@ -35,7 +36,7 @@ NAMESPACE = f"specloss-{os.getuid()}"
 LONGEST_FOLDER = 107 - 68
 
 
-class HeadError(RuntimeError):
+class HeadError(OneLine, RuntimeError):
     """No head could be had; the message is one line fit for a user."""
 
 
@@ -177,7 +178,10 @@ def state_folder(cwd: Path, private: bool) -> Path:
     name = Path(f"specloss-{os.getuid()}", _host() + _hex4(key))
     base = Path(os.environ.get("TMPDIR") or "/tmp")
     folder = base / name if len(str(base / name)) <= LONGEST_FOLDER else Path("/tmp") / name
-    _make_private(folder.parent)
+    try:
+        make_private(folder.parent)
+    except PrivateError as error:
+        raise HeadError(f"{error} or set TMPDIR") from None
     return folder
 
 
@@ -188,14 +192,6 @@ def _hex4(text: str) -> str:
 def _host() -> str:
     """Part of the folder's name, because TMPDIR may be shared by several hosts, and a pid is only of one."""
     return _hex4(socket.gethostname())
-
-
-def _make_private(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    # /tmp is everyone's: a folder that someone else put there could feed us a token or an address of theirs
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
-        raise HeadError(f"{folder} is not a private folder of this user; remove it or set TMPDIR")
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from specloss.cells import FAILURE, GENERATIONS, META, STEPS, Cell
 from specloss.cluster.provenance import code_version
 from specloss.cluster.worker import Decoded
 from specloss.files import replacing, write_text
+from specloss.oneline import OneLine, plain, plain_lines
 from specloss.schema import SYSTEM_TEXT
 
 
-class ResultsError(OSError):
+class ResultsError(OneLine, OSError):
     """Results cannot be written, e.g. on a full disk; the message is one line fit for a user."""
 
 
@@ -79,7 +80,7 @@ def write_failure(cell: Cell, results: Path, reason: str, trace: str) -> Path:
     """Explain in the cell's folder why it could not be decoded; the file goes when it is decoded. ResultsError."""
     path = cell.folder(results) / FAILURE
     try:
-        write_text(path, f"{cell.label}\n{reason}\n\n{trace}")
+        write_text(path, f"{cell.label}\n{plain(reason)}\n\n{plain_lines(trace)}")
     except OSError as error:
         raise ResultsError(f"cannot write {path}: {' '.join(str(error).split())}") from error
     return path

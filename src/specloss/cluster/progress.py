@@ -13,6 +13,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from specloss.oneline import plain, plain_lines
+
 RUN, FINISHED = "run.json", "progress.tsv"
 SECONDS_BETWEEN_LINES = 2.0
 PROGRESS_LINE = "decode  "  # how lines of progress begin
@@ -35,7 +37,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         """One line to stderr and the log."""
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
         self.note(line)
 
     def note(self, text: str) -> None:
@@ -45,7 +47,7 @@ class Progress:
                 suppress(OSError),
                 self._log.open("a") as file,
             ):  # results matter; a full disk shows when they are written
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {text}\n")
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain_lines(text)}\n")
 
     def finished(self, cell_id: str, tokens: int, seconds: float) -> None:
         """Count a cell for the run, and show where the run is, but not more often than every two seconds."""

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from specloss.cluster.progress import PROGRESS_LINE, Progress
+from specloss.oneline import plain
 
 SECONDS_BETWEEN_LOOKS = 5.0
 STAMP = len("2026-01-01 00:00:00  ")
@@ -44,11 +45,11 @@ class Relay:
     def _look(self) -> None:
         for path in sorted(self._logs.glob("*.log")):
             for line in self._new_lines(path):
-                print(line, file=sys.stderr, flush=True)
+                print(plain(line), file=sys.stderr, flush=True)
         line = self._progress.line()
         if line.partition(" cells")[0] != self._shown.partition(" cells")[0]:
             self._shown = line
-            print(line, file=sys.stderr, flush=True)
+            print(plain(line), file=sys.stderr, flush=True)
 
     def _new_lines(self, path: Path) -> list[str]:
         """Whole lines that came since the last look, but for those on single cells and on progress: that is ours."""

@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from specloss.cells import Cell
+from specloss.oneline import plain
 
 CLAIM_SECONDS = 2.0
 
@@ -168,7 +169,7 @@ class PairWorker:
             self._say(f"pair {self._name}: {note}")
 
     def _say(self, line: str) -> None:
-        print(line, flush=True)  # Ray's own log of this worker
+        print(plain(line), flush=True)  # Ray's own log of this worker
         self._notes.append(f"{line} (worker {os.getpid()})")
 
     def _free_memory(self) -> None:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from specloss.benchmarks import Item
 from specloss.models.checkpoint import locate
 from specloss.models.context import pair_context
+from specloss.oneline import OneLine
 
 TODAY = date(2024, 7, 26)  # for templates that write the date (Llama 3.2): a rerun must have the same tokens
 _TURNS = 500  # tokens that a template may add to a chat of a few messages
@@ -32,7 +33,7 @@ Messages = Sequence[Mapping[str, str]]
 _PROBE = "Sesquipedalian"
 
 
-class PromptError(ValueError):
+class PromptError(OneLine, ValueError):
     """An item that cannot become a prompt; the message is one line fit for a user."""
 
 

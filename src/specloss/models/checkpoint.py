@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specloss.files import FileError, check_file, read_json
+from specloss.oneline import OneLine
 
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
@@ -17,7 +18,7 @@ _MAGIC = b"GGUF"
 _EXTRAS = {"gptq": ("gptq", ("optimum", "gptqmodel"))}  # by quantisation method: our extra, and what it installs
 
 
-class ModelError(ValueError):
+class ModelError(OneLine, ValueError):
     """A model that cannot be used; the message is one line fit for a user."""
 
 

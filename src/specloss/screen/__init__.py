@@ -28,6 +28,7 @@ This module imports nothing heavy.
 from __future__ import annotations
 
 from specloss.analysis import DRAWINGS
+from specloss.oneline import OneLine
 
 TRACE = "trace.parquet"
 TABLES = ("screen.csv", "screen.md")
@@ -35,5 +36,5 @@ SCATTER = "screen_vs_runs"
 COMPARISON = ("comparison.csv", "comparison.md", *(f"{SCATTER}.{suffix}" for suffix in DRAWINGS))
 
 
-class ScreenError(ValueError):
+class ScreenError(OneLine, ValueError):
     """Bad input; the message is one line fit for a user."""

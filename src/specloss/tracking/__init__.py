@@ -28,19 +28,15 @@ from typing import Any
 
 from specloss.cells import Cell
 from specloss.files import FileError, read_json
+from specloss.oneline import OneLine
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
+from specloss.tracking.environment import ENVIRONMENT
 from specloss.tracking.store import Store
 
 LOCK = "tracking.lock"
-# Nothing leaves this machine but to the given store, and a server that does not answer is told in seconds, not minutes.
-_ENVIRONMENT = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
-}
 
 
-class TrackingError(RuntimeError):
+class TrackingError(OneLine, RuntimeError):
     """MLflow's store failed; the message is one line fit for a user."""
 
 
@@ -60,7 +56,7 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
         raise FileError(f"{experiment_json}: not an experiment.json ({type(error).__name__} {error})") from None
     metrics = read_metrics(results / name / "summary.parquet")
     measured = [cell for cell in cells if metrics.get(key(cell))]
-    for variable, value in _ENVIRONMENT.items():
+    for variable, value in ENVIRONMENT.items():
         os.environ.setdefault(variable, value)
     uri = tracking_uri(plan["config"], results)
     with _one_at_a_time(results / LOCK), _one_line_errors(uri, results / name):

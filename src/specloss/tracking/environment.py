@@ -1,0 +1,10 @@
+"""What MLflow is told by its environment, wherever we call it."""
+
+from __future__ import annotations
+
+# Nothing leaves this machine but to the given store, and a server that does not answer is told in seconds, not minutes.
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
+}
