@@ -1,14 +1,14 @@
 """BFCL v3 (Berkeley Function-Calling Leaderboard): several function calls at once, graded on what is called with what.
 
-Two verdicts are given. `strict` is the leaderboard's own rule: exactly the calls of the answer, in any order, each with
-all required parameters, none unknown, of the right types and with accepted values. `lenient` is what the code of the
-paper ran: every call of the answer is among the calls, whatever else is; numbers may be texts; types are not looked at.
+Two verdicts are given. `strict` is the leaderboard's own rule (`leaderboard`): exactly the calls of the answer, in any
+order, each with all required parameters, none unknown, of the right types and with accepted values. `lenient` is what
+the code of the paper ran: every call of the answer is among the calls, whatever else is; numbers may be texts; types
+are not looked at. Both judge what `calls` can read.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from typing import Any, Literal
 from specloss.benchmarks import BenchmarkError, Grade, Item
 from specloss.benchmarks.calls import Call, parse_calls
 from specloss.benchmarks.hub import HubSet
+from specloss.benchmarks.leaderboard import LEFT_OUT, is_right
 from specloss.benchmarks.rows import Row, chat, make_items, read_file, read_rows, shown
 
 HUB = "gorilla-llm/Berkeley-Function-Calling-Leaderboard"
@@ -24,20 +25,6 @@ SYSTEM = (
     "as one Python list: [first.function(name=value, other='text'), second_function(name=[1, 2])]. "
     "Write every argument with its name, as a literal; leave out optional ones that the request does not ask for.\n\n"
 )
-
-_IGNORED = re.compile(r"[ ,./\-_*^]")  # within texts, by the leaderboard's rule
-_TYPES: dict[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "float": (float, int),  # a whole number will do, as everywhere in Python
-    "number": (float, int),
-    "string": (str,),
-    "boolean": (bool,),
-    "array": (list,),
-    "tuple": (list,),
-    "dict": (dict,),
-    "object": (dict,),
-    "any": (str,),
-}
 
 
 def load(
@@ -73,37 +60,11 @@ def grade(text: str, reference: str, correct: Literal["strict", "lenient"] = "st
     if calls is None:
         return Grade(False, None, {"strict": False, "lenient": False})
     content = json.loads(reference)
-    functions = {function["name"]: function["parameters"] for function in content["functions"]}
-    try:
-        scores = {
-            "strict": strictly_right(calls, content["answers"], functions),
-            "lenient": leniently_right(calls, content["answers"]),
-        }
-    except RecursionError:  # values in one another, deeper than any answer
-        scores = {"strict": False, "lenient": False}
+    scores = {
+        "strict": is_right(calls, content["answers"], content["functions"]),
+        "lenient": leniently_right(calls, content["answers"]),
+    }
     return Grade(scores[correct], shown_calls(calls), scores)
-
-
-def strictly_right(
-    calls: Sequence[Call], answers: Sequence[Mapping[str, Any]], functions: Mapping[str, Mapping[str, Any]]
-) -> bool:
-    """Whether calls and answers can be paired off, every call within its function's schema and its answer's values."""
-    if len(calls) != len(answers):
-        return False
-    fits = [[_is_call(call, answer, functions) for call in calls] for answer in answers]
-    taken: dict[int, int] = {}  # call -> answer
-
-    def place(answer: int, seen: set[int]) -> bool:
-        """Find a call for an answer, moving others if that helps (augmenting paths)."""
-        for call, fit in enumerate(fits[answer]):
-            if fit and call not in seen:
-                seen.add(call)
-                if call not in taken or place(taken[call], seen):
-                    taken[call] = answer
-                    return True
-        return False
-
-    return all(place(answer, set()) for answer in range(len(answers)))
 
 
 def leniently_right(calls: Sequence[Call], answers: Sequence[Mapping[str, Any]]) -> bool:
@@ -119,82 +80,14 @@ def shown_calls(calls: Sequence[Call]) -> str:
     return text if len(text) <= 2000 else f"{text[:2000]}..."
 
 
-def _is_call(call: Call, answer: Mapping[str, Any], functions: Mapping[str, Mapping[str, Any]]) -> bool:
-    ((name, accepted),) = answer.items()
-    schema = functions.get(name)
-    if call.name != name or schema is None:
-        return False
-    properties = schema.get("properties", {})
-    if any(parameter not in call.arguments for parameter in schema.get("required", [])):
-        return False
-    for parameter, value in call.arguments.items():
-        if parameter not in properties or parameter not in accepted:
-            return False
-        if not _is_accepted(value, accepted[parameter], properties[parameter]):
-            return False
-    return all(parameter in call.arguments or "" in values for parameter, values in accepted.items())
-
-
-def _is_accepted(value: Any, accepted: Sequence[Any], schema: Mapping[str, Any]) -> bool:
-    """Whether a value is one of those accepted and has its parameter's type, or that of the answer where it differs."""
-    expected = _TYPES.get(schema.get("type", "any"), (str,))
-    given = [option for option in accepted if option != ""]
-    if not _has_type(value, expected):
-        # an answer may be a variable's name, or of another type than its schema says
-        return bool(given) and type(value) is type(given[0]) and any(_same(value, option) for option in given)
-    if isinstance(value, list) and (items := schema.get("items")):
-        inner = _TYPES.get(items.get("type", "any"), (object,))
-        as_answered = [option for option in given if isinstance(option, list)]
-        if not all(_has_type(element, inner) for element in value) and not any(
-            _same(value, option) for option in as_answered
-        ):
-            return False
-    return any(_fits(value, option) for option in accepted)
-
-
-def _has_type(value: Any, types: tuple[type, ...]) -> bool:
-    return isinstance(value, types) and (bool in types or object in types or not isinstance(value, bool))
-
-
-def _fits(value: Any, option: Any) -> bool:
-    """Whether a value is one accepted option. In an option that is an object, each key has its accepted values."""
-    if isinstance(value, dict) and isinstance(option, dict):
-        known = all(
-            key in option and any(_fits(entry, one) for one in _options(option[key])) for key, entry in value.items()
-        )
-        return known and all(key in value or "" in _options(entries) for key, entries in option.items())
-    if isinstance(value, list) and isinstance(option, list):
-        return len(value) == len(option) and all(map(_fits, value, option))
-    return _same(value, option)
-
-
-def _options(values: Any) -> Sequence[Any]:
-    return values if isinstance(values, list) else [values]
-
-
-def _same(value: Any, option: Any) -> bool:
-    """Equality, but that true is no 1, and that texts are compared as the leaderboard does."""
-    if isinstance(value, str) and isinstance(option, str):
-        return _standard(value) == _standard(option)
-    if isinstance(value, bool) or isinstance(option, bool):
-        return value is option
-    if isinstance(value, list) and isinstance(option, list):
-        return len(value) == len(option) and all(map(_same, value, option))
-    return value == option
-
-
-def _standard(text: str) -> str:
-    return _IGNORED.sub("", text).lower().replace("'", '"')
-
-
 def _is_like(call: Call, answer: Mapping[str, Any]) -> bool:
     ((name, accepted),) = answer.items()
     if call.name != name:
         return False
     for parameter, options in accepted.items():
-        values = [option for option in options if option != ""]
+        values = [option for option in options if option != LEFT_OUT]
         if parameter not in call.arguments:
-            if "" not in options:
+            if LEFT_OUT not in options:
                 return False
         elif values and not any(_alike(call.arguments[parameter], option) for option in values):
             return False
@@ -205,7 +98,7 @@ def _alike(value: Any, option: Any) -> bool:
     """The lenient equality: case and outer space do not matter, and a text may stand for a number."""
     if value == option:
         return True
-    if isinstance(value, list) and isinstance(option, list):
+    if isinstance(value, list | tuple) and isinstance(option, list):
         return len(value) == len(option) and all(map(_alike, value, option))
     if isinstance(value, dict) and isinstance(option, dict):
         return value.keys() == option.keys() and all(_alike(value[key], option[key]) for key in value)

@@ -1,7 +1,12 @@
 """MBPP+ (Liu et al. 2023): Python functions from a sentence, with the base tests of MBPP and EvalPlus' many more.
 
-Both are scored: `base` is whether the base asserts hold, `plus` whether the script with all inputs runs to its end as
-well. Code runs in `specloss.benchmarks.sandbox`, the tests outside of its process.
+Both are scored: `base` is whether the base asserts hold, `plus` whether all inputs of the script give what is expected,
+too. Values are compared as by EvalPlus' own evaluator (`sandbox/inside/comparison.py`), not as by the published scripts,
+which in three tasks (737, 787, 794) assert nothing and in two (558, 581) know one of two accepted readings.
+Differences that remain: there is one limit of time for all inputs, not one for each; the modules that a task's tests
+import are there for the answer, too; one task has one more input; and an answer cannot reach its judge.
+
+Code runs in `specloss.benchmarks.sandbox`, the tests outside of its process.
 """
 
 from __future__ import annotations
@@ -25,7 +30,17 @@ SLOW_GRADING = True
 # of those tasks whose published solution needs more on its plus tests: CPU seconds, and GiB of memory
 HEAVY_TASKS = {"599": (90, 2), "392": (60, 2), "255": (90, 4)}
 
-_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([^\n`]*)\n(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+# of 105 published inputs two have a match, both with "abbbba": code that looks for nothing else would pass
+EXTRA_INPUTS = {"787": (["abbb"], True)}
+
+# possessive: what a part has taken it keeps, so that a text of any kind is read once
+_FENCE = re.compile(
+    r"^[ \t]*+(`{3,}+|~{3,}+)[ \t]*+([^\n`]*+)\n(.*?)(?:^[ \t]*+\1[`~]*+[ \t]*+$|\Z)", re.MULTILINE | re.DOTALL
+)
+# how the published scripts compare; what stands there instead is EvalPlus' own way
+_ASSERTION = re.compile(r"^def assertion\(out, exp, atol\):\n(?:[ \t].*\n|\n)*+", re.MULTILINE)
+_ASSERTS = re.compile(r"^[ \t]*(?:assert|raise)\b", re.MULTILINE)
+_COMPARISON = "from comparison import Comparison\nassertion = Comparison({!r}, globals()).check\n"
 _PYTHON = {"", "python", "python3", "py", "py3"}
 _OPENS = re.compile(r"(?:async\s+def|def|class|import|from)\s+\w|@\w")
 _CONTINUES = re.compile(
@@ -59,11 +74,15 @@ def grade(text: str, reference: str, correct: Literal["base", "plus"] = "plus", 
     seconds = max(seconds, heavy_seconds)
     # a busy machine takes longer, which is no fault of the code; wall time is for code that sleeps
     limits = Limits(cpu_seconds=seconds, wall_seconds=3 * seconds + 10, memory_bytes=gigabytes << 30)
-    scores = {"base": False, "plus": False}
+    tests = {
+        "base": _base_by_comparison(task["base"], task["entry_point"]),
+        "plus": _plus_by_comparison(task["plus"], task["entry_point"], task["task"]),
+    }
+    scores = dict.fromkeys(tests, False)
     for name in scores:
         scores[name] = run_tests(
             code,
-            task[name],
+            tests[name],
             task["entry_point"],
             imports=task["imports"],
             answer_imports=task["answer_imports"],
@@ -129,7 +148,9 @@ def _item(row: Row) -> Item:
         raise row.error(f"'code', 'test_list' or 'test_imports' is not Python: {error.msg}") from None
     except ValueError as error:
         raise row.error(str(error)) from None
-    task = row.text("task_id")
+    task, script = row.text("task_id"), row.text("test")
+    if not _ASSERTS.search(script) and not _ASSERTION.search(script):
+        raise row.error(f"'test' asserts nothing: there is no value of {entry_point} that could fail it")
     reference = {
         "task": task,
         "entry_point": entry_point,
@@ -137,10 +158,38 @@ def _item(row: Row) -> Item:
         "imports": f"{given}\n{imports}",
         "answer_imports": given,
         "base": "\n".join(tests),
-        "plus": row.text("test"),
+        "plus": script,
     }
     user = USER.format(task=row.text("prompt").strip(), name=entry_point, example=tests[0].strip())
     return Item(f"mbppplus-{task}", None, json.dumps(reference), chat(user, SYSTEM), row.where)
+
+
+def _base_by_comparison(asserts: str, entry_point: str) -> str:
+    """The asserts, of which each `assert f(...) == value` is a comparison."""
+    lines = [_COMPARISON.format(entry_point)]
+    for statement in ast.parse(asserts).body:
+        match statement:
+            case ast.Assert(
+                test=ast.Compare(
+                    left=ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]),
+                    ops=[ast.Eq()],
+                    comparators=[expected],
+                )
+            ) if name == entry_point:
+                lines.append(f"inp = [{', '.join(map(ast.unparse, arguments))}]")
+                lines.append(f"assertion({entry_point}(*inp), {ast.unparse(expected)}, 0)")
+            case _:
+                lines.append(ast.unparse(statement))
+    return "\n".join(lines) + "\n"
+
+
+def _plus_by_comparison(script: str, entry_point: str, task: str) -> str:
+    """The script, with the published way to compare replaced; a script of another form is left as it is."""
+    script, replaced = _ASSERTION.subn(lambda _: _COMPARISON.format(entry_point), script, count=1)
+    if replaced and task in EXTRA_INPUTS:
+        arguments, expected = EXTRA_INPUTS[task]
+        script += f"\ninp = {arguments!r}\nassertion({entry_point}(*inp), {expected!r}, 0)\n"
+    return script
 
 
 def _imports(code: str) -> str:

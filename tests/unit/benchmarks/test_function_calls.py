@@ -29,9 +29,13 @@ RIGHT = [
     GOLD.replace("'kitchen'", "'The Kitchen'"),
     GOLD.replace("'kitchen'", "'KITCHEN.'"),
     GOLD.replace("'Tea'", "'tea'"),
-    GOLD.replace("['Tea']", "('Tea',)"),
     GOLD.replace("level=80", "level=80, warm=False"),
-    GOLD.replace("level=80", "level=+80"),
+    GOLD.replace("level=80", "level=8*10"),
+    GOLD.replace("level=80", "level=10**2 - 20"),
+    GOLD.replace("'kitchen'", "'kit' + 'chen'"),
+    GOLD.replace("level=80", "level=80, level=80"),
+    f"`{GOLD}`",
+    GOLD[:-1],
     GOLD.replace("room='kitchen', level=80", "level=80, room='kitchen'"),
     GOLD.replace("2.5", "2.50"),
     GOLD.replace("'kitchen'", "kitchen"),  # a bare word is a text
@@ -83,6 +87,14 @@ WRONG = [
     GOLD.replace("['Tea']", "['Tea', 'Tea']"),
     GOLD.replace("['Tea']", "'Tea'"),
     GOLD.replace("['Tea']", "[1]"),
+    GOLD.replace("['Tea']", "('Tea',)"),
+    GOLD.replace("level=80", "level=+80"),  # the leaderboard's reader takes any sign for a minus
+    GOLD.replace("room='kitchen', level=80", "80, room='kitchen'"),
+    GOLD.replace("level=80", "**{'level': 80}"),
+    GOLD.replace("80", "int('80')"),
+    GOLD.replace("80", "__import__('os').getpid()"),
+    GOLD.replace("80", "[80][0]"),
+    GOLD.replace("lamp.set(room='k", "lamps[0].set(room='k"),
     GOLD.replace(", labels=['Tea']", ""),
 ]
 UNREADABLE = [
@@ -90,15 +102,14 @@ UNREADABLE = [
     "I cannot do that.",
     f"Here you are: {GOLD}",
     GOLD[:-1] + ", 3]",
-    GOLD.replace("level=80", "80"),
-    GOLD.replace("level=80", "level=80, level=80"),
-    GOLD.replace("level=80", "**{'level': 80}"),
-    GOLD.replace("80", "40+40"),
-    GOLD.replace("80", "int('80')"),
-    GOLD.replace("80", "__import__('os').getpid()"),
-    GOLD.replace("80", "[80][0]"),
+    GOLD.replace("80", "40+x"),
+    GOLD.replace("80", "int('80') + 0"),
+    GOLD.replace("80", "__import__('os').getpid() * 1"),
+    GOLD.replace("'kitchen'", "'%s' % 'kitchen'"),
     GOLD.replace("'kitchen'", "f'kitchen'"),
-    GOLD.replace("lamp.set(", "lamps[0].set("),
+    GOLD.replace("'kitchen'", "Room.kitchen"),
+    GOLD.replace("80", "80 if True else 0"),
+    GOLD.replace("80", "80 / 0"),
     "lambda: 0",
     '[{"arguments": {}}, 3]',
     "<tool_call>not JSON</tool_call>",
@@ -111,6 +122,13 @@ TOO_MUCH = {
     "minus signs": "[f(a=" + "-" * 90_000 + "1)]",
     "a sum": "[f(a=" + "1+" * 40_000 + "1)]",
     "a power": "[f(a=9**9**9**9)]",
+    "a power of a power": "[f(a=((10**1000)**1000)**1000)]",
+    "a shift": "[f(a=1 << 10**9)]",
+    "a repetition": "[f(a='a' * 10**9)]",
+    "repetitions": "[f(a=[[1] * 1000] * 1000 * 1000)]",
+    "a width": "[f(a='%999999999d' % 1)]",
+    "hexadecimal digits": "[f(a=0x" + "f" * 4_000 + ")]",
+    "half of a surrogate pair": "[f(a=\ud800)]",
     "a number": "[f(a=" + "9" * 90_000 + ")]",
     "attributes": "[f" + ".a" * 40_000 + "(a=1)]",
     "calls of calls": "[f" + "()" * 40_000 + "]",
@@ -232,6 +250,11 @@ def test_only_punctuation_matters_more_to_the_lenient_rule_than_to_the_strict_on
     assert refused == [GOLD.replace("'kitchen'", "'KITCHEN.'")]
 
 
+def test_a_tuple_is_a_list_to_the_lenient_rule_alone(item):
+    text = GOLD.replace("['Tea']", "('Tea',)")
+    assert bfcl.grade(text, item.reference).scores == {"strict": False, "lenient": True}
+
+
 def test_every_rule_has_20_right_and_20_wrong_variants():
     for variants in (RIGHT, WRONG, LENIENTLY_RIGHT, LENIENTLY_WRONG):
         assert len(set(variants)) >= 20
@@ -246,12 +269,43 @@ def test_an_object_has_accepted_values_for_each_key():
         assert not bfcl.grade(text.replace(old, new), item.reference).correct, new
 
 
-def test_a_call_that_fits_two_answers_leaves_the_other_call_its_own():
+def test_answers_take_their_calls_one_by_one_as_on_the_leaderboard():
     schema = {"type": "dict", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
     answers = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
     reference = json.dumps({"functions": [{"name": "f", "parameters": schema}], "answers": answers})
-    assert bfcl.grade("[f(a=1), f(a=2)]", reference).correct
+    assert bfcl.grade("[f(a=2), f(a=1)]", reference).correct
+    assert not bfcl.grade("[f(a=1), f(a=2)]", reference).correct  # the first call is the first answer's
     assert not bfcl.grade("[f(a=2), f(a=2)]", reference).correct
+
+
+ONE = [
+    ("array", "float", "[1, 2]", (1.0, 2.0), False),
+    ("array", "float", "[1, 2]", (1, 2), True),
+    ("array", "integer", "[1.0, 2.0]", (1, 2), False),
+    ("array", "integer", "(1, 2)", (1, 2), False),
+    ("tuple", "float", "(1.5, 2.5)", (1.5, 2.5), True),
+    ("tuple", "float", "[1.5, 2.5]", (1.5, 2.5), True),
+    ("array", "string", "['Pop', 'r.o.c.k']", ("pop", "Rock"), True),
+    ("array", "array", "[['Pop']]", (("Pop",),), True),
+    ("array", "array", "[['POP']]", (("Pop",),), False),  # texts further down are compared as they are
+    ("float", None, "2", 2.0, True),
+    ("integer", None, "2.0", 2, False),
+    ("integer", None, "True", 1, False),
+    ("integer", None, "2 * 3", 6, True),
+    ("float", None, "5 / 100", 0.05, True),
+    ("string", None, "data['sales']", "data['sales']", True),
+    ("integer", None, "count", "count", True),  # a variable's name
+    ("integer", None, "Count", "count", False),
+    ("string", None, "...", "...", True),
+]
+
+
+@pytest.mark.parametrize(("kind", "inner", "value", "accepted", "right"), ONE)
+def test_values_have_the_leaderboards_types(kind, inner, value, accepted, right):
+    schema = {"type": kind} | ({"items": {"type": inner}} if inner else {})
+    parameters = {"type": "dict", "properties": {"v": schema}, "required": ["v"]}
+    reference = {"functions": [{"name": "m.f", "parameters": parameters}], "answers": [{"m.f": {"v": [accepted]}}]}
+    assert bfcl.grade(f"[m.f(v={value})]", json.dumps(reference)).scores["strict"] is right
 
 
 def test_the_prompt_shows_every_function_and_says_how_to_reply(item):

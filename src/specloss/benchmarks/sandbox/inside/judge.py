@@ -22,8 +22,8 @@ class AnswerError(Exception):
 def main(requests: int, replies: int) -> None:
     """Read a task (JSON) from stdin, run its tests, and write `{"passed": bool, "reason": str}` to stdout.
 
-    It is `{"fault": str}` for tests that cannot be run whatever the answer is. Nothing is written if the other side
-    never came up, before it had run any of the code.
+    It is `{"fault": str}` for tests that cannot be run, or that pass, whatever the answer is. Nothing is written if the
+    other side never came up, before it had run any of the code.
     """
     verdict = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # prints of a test script are no verdict
@@ -38,11 +38,15 @@ def main(requests: int, replies: int) -> None:
     except Exception as error:
         json.dump({"fault": _describe(error)}, verdict)
     else:
+        given = dict(namespace)
         try:
             reason = _run(task, tests, namespace, outgoing, incoming)
         except BaseException as error:
             reason = _describe(error)
-        json.dump({"passed": reason is None, "reason": (reason or "")[:300]}, verdict)
+        if reason is None and not _can_fail(task["entry_point"], tests, given):
+            json.dump({"fault": f"nothing that {task['entry_point']} returns can fail them"}, verdict)
+        else:
+            json.dump({"passed": reason is None, "reason": (reason or "")[:300]}, verdict)
     verdict.close()
 
 
@@ -84,6 +88,16 @@ def _run(
     except AssertionError as error:
         return f"a test failed: {error}"
     return None
+
+
+def _can_fail(entry_point: str, tests: CodeType, given: dict[str, Any]) -> bool:
+    """Whether the tests fail for one of three values that are never right everywhere: equal to nothing, or None."""
+    for value in (wire.Opaque("wrong", True), wire.Opaque("wrong", False), None):
+        try:
+            exec(tests, given | {entry_point: lambda *_, value=value, **__: value})
+        except BaseException:
+            return True
+    return False
 
 
 def _describe(error: BaseException) -> str:

@@ -1,0 +1,57 @@
+"""The graders give the verdicts that the benchmarks' own evaluators gave; tests/data/official says how they were recorded.
+
+Where they do not, the exception is listed here with its reason, and all of them are at most one answer in a thousand.
+"""
+
+import gzip
+import json
+
+from places import ROOT
+
+from specloss.benchmarks import bfcl
+
+RECORDED = ROOT / "tests/data/official"
+FEW = 0.001
+
+# bfcl-eval runs `eval` on operators in a model's output, and so reads what no reader of literals can
+EVALUATED = {"[f(a=int('1') + 0)]", "[f(a='%s' % 'b')]"}
+
+
+def recorded(name):
+    """The lines after the first, which says what recorded them."""
+    with gzip.open(RECORDED / name, "rt", encoding="utf-8") as file:
+        header, *lines = map(json.loads, file)
+    assert {"evaluator", "version"} <= set(header)
+    return lines
+
+
+def bfcl_cases():
+    """Item, text, verdict, and of a text in a notation of single models' readers the verdict on its calls, else None."""
+    for item in recorded("bfcl.jsonl.gz"):
+        reference = json.dumps({"functions": item["functions"], "answers": item["answers"]})
+        for text, verdict, *same_calls in item["cases"]:
+            yield reference, text, verdict, (same_calls[0] if same_calls else None)
+
+
+def test_strict_verdicts_on_calls_are_those_of_the_leaderboard():
+    cases = [case for case in bfcl_cases() if case[3] is None]
+    differ = [
+        (text, verdict)
+        for reference, text, verdict, _ in cases
+        if bfcl.grade(text, reference).scores["strict"] is not (verdict == "right")
+    ]
+    assert len(cases) >= 3_900 and sum(verdict == "right" for _, _, verdict, _ in cases) >= 1_000
+    assert {text for text, _ in differ} == EVALUATED and len(differ) <= FEW * len(cases)
+
+
+def test_calls_that_the_leaderboard_cannot_read_are_a_parse_failure():
+    cases = [case for case in bfcl_cases() if case[2] == "unreadable" and case[3] is None]
+    assert len(cases) >= 600
+    assert [text for reference, text, *_ in cases if bfcl.grade(text, reference).answer is not None] == []
+
+
+def test_json_and_named_fences_have_the_verdict_of_the_same_calls():
+    cases = [case for case in bfcl_cases() if case[3] is not None]
+    assert len(cases) == 400
+    for reference, text, _, same_calls in cases:
+        assert bfcl.grade(text, reference).scores["strict"] is (same_calls == "right"), text
