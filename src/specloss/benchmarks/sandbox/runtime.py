@@ -21,6 +21,7 @@ INSIDE = Path(__file__).parent / "inside"
 SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
 LOADER_CACHE = "/etc/ld.so.cache"
 THIRD_PARTY = ("site-packages", "dist-packages")
+LEFT_OUT = (*THIRD_PARTY, "test", "idlelib", "ensurepip", "config-*")  # of a copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +72,39 @@ def public(packages: tuple[str, ...]) -> Runtime:
     hidden = tuple(path for path in here.hidden if any(_is_within(path, os.path.realpath(other)) for other in readable))
     if all(map(_is_public, (here.interpreter, here.stdlib, here.inside, *_shared_library(), *here.packages))):
         return replace(here, readable=readable, hidden=hidden)
-    with ExitStack() as stack:
-        copy = Path(stack.enter_context(private_folder()))
-        atexit.register(stack.pop_all().close)
-    stdlib = copy / "lib" / Path(here.stdlib).name
-    _copy_folder(here.stdlib, stdlib, (*THIRD_PARTY, "test", "idlelib", "ensurepip", "config-*"))
-    _copy_folder(here.inside, copy / "inside")
-    for path in here.packages:
-        _copy_folder(path, copy / "packages" / Path(path).name)
-    interpreter = copy / "bin" / Path(here.interpreter).name
-    interpreter.parent.mkdir()
-    shutil.copyfile(here.interpreter, interpreter)
-    for library in _shared_library():
-        shutil.copyfile(library, copy / "lib" / Path(library).name)
-    for folder, _, files in os.walk(copy):
-        for path in (folder, *(f"{folder}/{file}" for file in files)):
-            os.chmod(path, 0o755)
+    copy = _public_folder()
+    places = tuple(copy / "packages" / Path(path).name for path in here.packages)
+    for source, target in zip(here.packages, places, strict=True):
+        if not target.exists():
+            _copy_folder(source, target)
     return Runtime(
-        str(interpreter),
-        str(stdlib),
+        str(copy / "bin" / Path(here.interpreter).name),
+        str(copy / "lib" / Path(here.stdlib).name),
         str(copy / "inside"),
         (*readable, str(copy)),
         hidden,
-        tuple(str(copy / "packages" / Path(path).name) for path in here.packages),
+        tuple(map(str, places)),
         {"PYTHONHOME": str(copy), "LD_LIBRARY_PATH": str(copy / "lib")},
     )
+
+
+@cache
+def _public_folder() -> Path:
+    """A copy of Python without packages, in a folder that goes with this process."""
+    here = installed(())
+    with ExitStack() as stack:
+        copy = Path(stack.enter_context(private_folder()))
+        atexit.register(stack.pop_all().close)
+    _copy_folder(here.stdlib, copy / "lib" / Path(here.stdlib).name, LEFT_OUT)
+    _copy_folder(here.inside, copy / "inside")
+    (copy / "bin").mkdir(mode=0o755)
+    for path, folder in ((here.interpreter, "bin"), *((path, "lib") for path in _shared_library())):
+        os.chmod(shutil.copyfile(path, copy / folder / Path(path).name), 0o755)
+    for folder in ("lib", "bin"):
+        os.chmod(copy / folder, 0o755)
+    (copy / "packages").mkdir()
+    os.chmod(copy / "packages", 0o755)
+    return copy
 
 
 def _package(name: str) -> list[str]:
@@ -125,6 +134,9 @@ def _third_party(readable: list[str], stdlib: str) -> set[str]:
 def _copy_folder(source: str, target: Path, left_out: tuple[str, ...] = ()) -> None:
     # with their times, by which Python knows whether what it has compiled is still right
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*left_out))
+    for folder, _, files in os.walk(target):
+        for path in (folder, *(f"{folder}/{file}" for file in files)):
+            os.chmod(path, 0o755)
 
 
 def _is_public(path: str) -> bool:
