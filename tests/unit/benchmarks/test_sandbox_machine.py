@@ -29,7 +29,7 @@ def box(request):
 
 
 @pytest.fixture
-def marker(monkeypatch):
+def marker(monkeypatch, tmp_path):
     """A text that only processes of this test have, in their environment or arguments: the folder of their boxes."""
     with private_folder() as place:
         monkeypatch.setattr(tempfile, "tempdir", place)
