@@ -17,8 +17,9 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from specloss.benchmarks import Item, get_benchmark
+from specloss.benchmarks.sandbox import SandboxError
 from specloss.cells import Cell
-from specloss.config import ConfigError, Experiment, Pair, expand
+from specloss.config import Benchmark, ConfigError, Experiment, Pair, expand
 from specloss.decoding.prompting import encode
 from specloss.models.checkpoint import ModelError, locate
 from specloss.models.context import head_note, pair_context
@@ -60,7 +61,7 @@ class Doctor:
         """What `look` finds; None, with a line of what is missing, if it raises an error fit for users."""
         try:
             return look()
-        except (ConfigError, ModelError, ValueError, OSError) as error:
+        except (ConfigError, ModelError, SandboxError, ValueError, OSError) as error:
             self.missing.append(f"{at}: {error}".removeprefix(": "))
             return None
 
@@ -193,6 +194,7 @@ class Doctor:
 
     def _benchmark(self, name: str) -> Iterator[str]:
         benchmark, items = self.experiment.benchmarks[name], self._items[name]
+        yield from self._sandbox(name, benchmark)
         if not items:
             yield f"  {benchmark.task}: MISSING"
             return
@@ -217,6 +219,16 @@ class Doctor:
         """Of the pair, as far as its models are there."""
         found = [self._models.get((pair, role)) for role in ("target", "draft")]
         return pair_context(self.experiment.pairs[pair].kind, *(model and model.config for model in found))
+
+    def _sandbox(self, name: str, benchmark: Benchmark) -> Iterator[str]:
+        """Whether scoring would run model-written code here, and what it cannot enforce."""
+        permitted = getattr(get_benchmark(benchmark.task), "permitted", None)
+        if permitted is None:
+            return
+        sandbox = benchmark.grading.get("sandbox", "required")
+        found = self._try(f"benchmarks.{name}", lambda: permitted(sandbox))
+        yield f"  sandbox: {', '.join(found.layers) or 'NONE'}" if found else "  sandbox: scoring would REFUSE"
+        yield from (f"  {line}" for line in (found.lines if found else ()))
 
     def _work(self, cells: list[Cell]) -> Iterator[str]:
         left = [cell for cell in cells if not cell.is_whole(Plan(self.experiment, self.source, ()).results)]

@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import ConfigDict, create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
+from specloss.benchmarks.sandbox import SandboxError
 from specloss.cells import (
     EXPERIMENT,
     GRADED,
@@ -300,6 +301,8 @@ def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
             module = get_benchmark(benchmark.task)
             check_arguments(module.load, benchmark.options, f"{at}.options")
             check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
+            if hasattr(module, "permitted"):
+                module.permitted(benchmark.grading.get("sandbox", "required"))
             items[name] = module.load(**benchmark.options)
             if hasattr(module, "check"):
                 module.check(items[name], **benchmark.grading)
@@ -308,7 +311,7 @@ def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
             continue
         except ConfigError:
             raise
-        except ValueError as error:
+        except (ValueError, SandboxError) as error:
             raise ConfigError(f"{at}: {error}") from None
         if not items[name]:
             raise ConfigError(

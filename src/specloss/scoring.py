@@ -1,7 +1,7 @@
 """Grading one cell: reads its generations, writes `graded.parquet`. No model, no torch: untrusted text stays here.
 
-A benchmark that runs model-written code has `isolation()`: what its sandbox cannot enforce on this machine is said
-once, before any grading, and stands in the file's metadata.
+A benchmark that runs model-written code has `permitted()`: where its sandbox is not safe nothing is graded, unless the
+config says so; what it cannot enforce is said once, before any grading, and stands in the file's metadata.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def score_cell(folder: Path, workers: int = 1) -> None:
     """Grade the cell in `folder`, a slow benchmark in `workers` processes.
 
     What is graded when it is killed is in a partial file beside, which the next try begins with. NotDecoded if the
-    cell's decoding failed or never ran.
+    cell's decoding failed or never ran, SandboxError if model-written code must not run here.
     """
     if not (folder / META).exists():
         failure = folder / FAILURE
@@ -55,8 +55,8 @@ def score_cell(folder: Path, workers: int = 1) -> None:
             f"{folder / GENERATIONS} cannot be read ({reason}); remove {folder} to decode it again"
         ) from None
     metadata = (generations.schema_arrow.metadata or {}) | {b"grading": json.dumps(grading).encode()}
-    if isolation := getattr(get_benchmark(task), "isolation", None):
-        sandbox = isolation()
+    if permitted := getattr(get_benchmark(task), "permitted", None):
+        sandbox = permitted(grading.get("sandbox", "required"))
         for line in sandbox.lines:
             print(f"specloss: {plain(line)}", file=sys.stderr)
         metadata[b"sandbox"] = json.dumps(sandbox.to_dict()).encode()

@@ -29,6 +29,7 @@ from specloss.analysis.study import Study
 from specloss.analysis.summary import SUMMARY
 from specloss.analysis.table import BEST, OVERALL, SECOND, Table
 from specloss.analysis.tables import JOINED, make_table
+from specloss.analysis.unsafe import unsafe_benchmarks
 from specloss.cells import META, Cell, config_hash, format_param
 from specloss.files import write_text
 from specloss.paper import AVERAGE
@@ -96,6 +97,7 @@ def render(evidence: Evidence, results: Path) -> str:
         rows=rows,
         reasons=_reasons(rows),
         few=few_problems(evidence),
+        unsafe=unsafe_benchmarks(study, results),
         runs=how_it_ran(study, results),
         config=yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
         config_hash=config_hash(study.config),

@@ -5,7 +5,8 @@ functions' signatures and annotations; values that an annotation cannot rule out
 line. `options` decide what is decoded and belong to a cell; `grading` can change without decoding again.
 
 A module whose grading takes long says so by `SLOW_GRADING = True`: it is then done in several processes and goes on
-where a killed one stopped. One that runs model-written code has `isolation()`, what its sandbox is on this machine.
+where a killed one stopped. One that runs model-written code has `permitted(sandbox)`, what its sandbox is on this
+machine: a SandboxError unless it is safe, or `sandbox`, a key of its `grading`, is `unsafe`.
 
 A benchmark module knows nothing of models, verification rules or the workflow. Adding one is a file here and a line
 in `MODULES`.

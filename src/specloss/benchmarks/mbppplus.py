@@ -20,8 +20,8 @@ from typing import Literal
 from specloss.benchmarks import Grade, Item
 from specloss.benchmarks.hub import HubSet
 from specloss.benchmarks.rows import Row, chat, make_items, read_rows
-from specloss.benchmarks.sandbox import Limits, run_tests
-from specloss.benchmarks.sandbox import isolation as isolation  # for the scoring, which says what it cannot enforce
+from specloss.benchmarks.sandbox import Limits, Sandbox, run_tests
+from specloss.benchmarks.sandbox import permitted as permitted  # asked before decoding, and before scoring
 
 HUB, SPLIT = "evalplus/mbppplus", "test"
 SYSTEM = "Write Python. Answer with one fenced code block that has the whole function and the imports it needs."
@@ -58,11 +58,18 @@ def load(
     return make_items(read_rows(file, HubSet(HUB, SPLIT, revision=revision)), _item, problems, seed)
 
 
-def grade(text: str, reference: str, correct: Literal["base", "plus"] = "plus", seconds: int = 10) -> Grade:
+def grade(
+    text: str,
+    reference: str,
+    correct: Literal["base", "plus"] = "plus",
+    seconds: int = 10,
+    sandbox: Sandbox = "required",
+) -> Grade:
     """Grade the code in an answer by the base and the plus tests; `plus` needs both to pass.
 
     `correct` says which of the two counts: plus, the benchmark's point, if not given (the paper's code ran the base
-    tests alone). `seconds` of CPU time are what each has; HEAVY_TASKS have more. ValueError for less than one second.
+    tests alone). `seconds` of CPU time are what each has; HEAVY_TASKS have more. `sandbox`: unsafe runs code where the
+    sandbox does not keep what is essential, too. ValueError for less than one second; SandboxError where none may run.
     """
     if seconds < 1:
         raise ValueError(f"seconds must be at least 1, got {seconds}")
@@ -87,6 +94,7 @@ def grade(text: str, reference: str, correct: Literal["base", "plus"] = "plus", 
             imports=task["imports"],
             answer_imports=task["answer_imports"],
             limits=limits,
+            sandbox=sandbox,
         ).passed
         if not scores[name]:
             break

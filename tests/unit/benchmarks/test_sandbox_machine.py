@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from specloss.benchmarks.sandbox import Limits, isolation, run_tests
+from specloss.benchmarks.sandbox.folder import private_folder
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -28,13 +29,11 @@ def box(request):
 
 
 @pytest.fixture
-def marker(tmp_path, monkeypatch):
-    """A text that only processes of this test have, in their environment or arguments."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # as temporary folders are: a box of another user must get at its own folder
-    for folder in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        folder.chmod(0o711)
-    return str(tmp_path)
+def marker(monkeypatch, tmp_path):
+    """A text that only processes of this test have, in their environment or arguments: the folder of their boxes."""
+    with private_folder() as place:
+        monkeypatch.setattr(tempfile, "tempdir", place)
+        yield place
 
 
 def processes_with(marker):

@@ -22,8 +22,19 @@ One layer is enough for most promises; `isolation` says, by trying, which do not
 against: flaws of the kernel, and timing (code can measure how busy the machine is).
 """
 
-from specloss.benchmarks.sandbox.box import Limits, SandboxError
-from specloss.benchmarks.sandbox.isolation import Isolation, isolation
+from specloss.benchmarks.sandbox.box import Limits
+from specloss.benchmarks.sandbox.errors import SandboxError
+from specloss.benchmarks.sandbox.isolation import Isolation, Sandbox, isolation, permitted
 from specloss.benchmarks.sandbox.trial import FaultyTests, Verdict, run_tests
 
-__all__ = ["FaultyTests", "Isolation", "Limits", "SandboxError", "Verdict", "isolation", "run_tests"]
+__all__ = [
+    "FaultyTests",
+    "Isolation",
+    "Limits",
+    "Sandbox",
+    "SandboxError",
+    "Verdict",
+    "isolation",
+    "permitted",
+    "run_tests",
+]

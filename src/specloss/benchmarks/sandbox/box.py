@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-import sysconfig
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
-LAUNCHER, INSIDE = HERE / "launcher", HERE / "inside"
+from specloss.benchmarks.sandbox.folder import private_folder
+from specloss.benchmarks.sandbox.runtime import installed, public
+
+LAUNCHER = Path(__file__).parent / "launcher"
 LAYERS = ("namespaces", "user", "landlock", "seccomp")
 TIME_IS_UP, NOT_ISOLATED = 124, 125  # exit statuses of the launcher
-SYSTEM_LIBRARIES = ("/lib", "/lib32", "/lib64", "/libx32", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/local/lib")
-LOADER_CACHE = "/etc/ld.so.cache"
 # the hash seed makes the order of sets, and with it verdicts, the same in every run; it excludes -I, all of whose
 # other effects -s -P and an environment of our own have
 PYTHON_FLAGS = ("-s", "-S", "-P", "-B")
-
-
-class SandboxError(RuntimeError):
-    """No isolation on this machine, or it failed; the message is one line fit for a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,76 +48,56 @@ def box(
     `pipes` are handles that it inherits, by the same numbers; `packages` may be imported beside the standard library;
     `streams` are Popen's, /dev/null if not given.
     """
-    folder = tempfile.mkdtemp(prefix="specloss-box-")
-    readable, listable = _python_files(tuple(packages))
-    spec = {
-        "layers": list(layers),
-        "parent": os.getpid(),
-        "folder": folder,
-        "readable": readable,
-        "listable": listable,
-        "limits": asdict(limits),
-        "command": [_interpreter(), *PYTHON_FLAGS, str(INSIDE), *program],
-    }
+    here = installed(tuple(packages))
+    # root of new namespaces shows what it can read to the box's user; else that user must be able to read it
+    changes_user = os.geteuid() == 0 and "user" in layers and "namespaces" not in layers
+    runtime = public(tuple(packages)) if changes_user else here
     streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL} | streams
-    environment = {
-        "PATH": "/nowhere",
-        "HOME": folder,
-        "TMPDIR": folder,
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        "PYTHONPATH": os.pathsep.join(listable),
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-    process = subprocess.Popen(
-        [_interpreter(), "-I", "-S", "-B", str(LAUNCHER), json.dumps(spec)],
-        env=environment,
-        pass_fds=tuple(pipes),
-        start_new_session=True,
-        cwd="/",
-        **streams,
-    )
-    try:
-        yield process
-    finally:
-        # the launcher ends only after all in the box has
-        process.terminate()
+    with private_folder() as folder:
+        home, links = f"{folder}/home", f"{folder}/packages"
+        spec = {
+            "layers": list(layers),
+            "parent": os.getpid(),
+            "folder": folder,
+            "home": home,
+            "readable": runtime.readable,
+            "hidden": runtime.hidden,
+            "packages": runtime.packages,
+            "links": {f"{links}/{os.path.basename(path)}": path for path in runtime.packages},
+            "listable": [runtime.stdlib, links],
+            "limits": asdict(limits),
+            "command": [runtime.interpreter, *PYTHON_FLAGS, runtime.inside, *program],
+        }
+        environment = {
+            "PATH": "/nowhere",
+            "HOME": home,
+            "TMPDIR": home,
+            "LANG": "C.UTF-8",
+            "PYTHONHASHSEED": "0",
+            "PYTHONPATH": links,
+            "OPENBLAS_NUM_THREADS": "1",
+            "OMP_NUM_THREADS": "1",
+            **runtime.environment,
+        }
+        process = subprocess.Popen(
+            [here.interpreter, "-I", "-S", "-B", str(LAUNCHER), json.dumps(spec)],
+            env=environment,
+            pass_fds=tuple(pipes),
+            start_new_session=True,
+            cwd="/",
+            **streams,
+        )
         try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream is not None:
-                with suppress(BrokenPipeError):
-                    stream.close()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@cache
-def _interpreter() -> str:
-    """Python itself, not that of a virtual environment, whose packages are out of reach by this."""
-    return os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-
-
-@cache
-def _python_files(packages: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """What Python needs to read, and the folders of packages, of which only the names may be listed."""
-    wanted = [_interpreter(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
-    libraries = sysconfig.get_config_var("LIBDIR")
-    wanted += [libraries] if libraries else []
-    wanted += [*SYSTEM_LIBRARIES, LOADER_CACHE, str(INSIDE)]
-    parents = []
-    for name in packages:
-        spec = find_spec(name)
-        if spec is None or spec.origin is None:
-            raise SandboxError(f"the sandbox needs the package {name}, which is not installed")
-        folder = os.path.dirname(os.path.realpath(spec.origin))
-        parents.append(os.path.dirname(folder))
-        wanted += [folder, f"{folder}.libs"]
-    readable: list[str] = []
-    for path in sorted({path for path in wanted if os.path.lexists(path)}, key=lambda path: path.count("/")):
-        if not any(path == other or path.startswith(other + "/") for other in readable if not os.path.islink(other)):
-            readable.append(path)
-    return readable, list(dict.fromkeys(parents))
+            yield process
+        finally:
+            # the launcher ends only after all in the box has
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            for stream in (process.stdin, process.stdout, process.stderr):
+                if stream is not None:
+                    with suppress(BrokenPipeError):
+                        stream.close()

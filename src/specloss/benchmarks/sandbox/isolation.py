@@ -4,27 +4,34 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from specloss.benchmarks.sandbox.box import LAYERS, NOT_ISOLATED, Limits, SandboxError, box
+import psutil
+
+from specloss.benchmarks.sandbox.box import LAYERS, NOT_ISOLATED, Limits, box
+from specloss.benchmarks.sandbox.errors import SandboxError
+from specloss.benchmarks.sandbox.targets import targets
 
 PROMISES = {
-    "files": "hide the machine's files from the code",
-    "network": "keep the code off the network and off the machine's sockets",
-    "signals": "keep the code from signalling other processes",
-    "processes": "be sure to end every process that the code starts",
+    "files": "keep the code from reading, listing and changing the machine's files",
+    "network": "keep the code off the network and off the machine's sockets and shared memory",
+    "signals": "keep the code from signalling, changing and reading other processes",
+    "verdict": "keep the code out of the process that has the expected values and writes the verdict",
     "user": "run the code as a user other than root",
+    "processes": "be sure to end every process that the code starts",
     "disk": "bound what the code writes to disk",
     "limits": "limit memory, CPU time, file sizes and open files",
 }
+# without one of these, nothing is run unless the config says so
+ESSENTIAL = ("files", "network", "signals", "verdict", "user")
+Sandbox = Literal["required", "unsafe"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +43,39 @@ class Isolation:
     broken: tuple[str, ...]
 
     @property
+    def unsafe(self) -> bool:
+        """Whether a promise is broken without which nothing should be run."""
+        return not set(ESSENTIAL).isdisjoint(self.broken)
+
+    @property
     def lines(self) -> list[str]:
         """A line for each promise that does not hold here, for a user."""
-        because = "; ".join(f"no {layer}: {reason}" for layer, reason in self.refused.items())
-        return [f"the sandbox cannot {PROMISES[name]} on this machine ({because})" for name in self.broken]
+        return [f"the sandbox cannot {PROMISES[name]} on this machine ({self._because})" for name in self.broken]
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing is run here, and what to do about it, in a line."""
+        broken = "; ".join(PROMISES[name] for name in self.broken if name in ESSENTIAL)
+        return (
+            f"model-written code is not run on this machine: the sandbox cannot {broken} ({self._because}). "
+            f"{_advice()}; or, on a machine that you can afford to lose, say sandbox: unsafe in the benchmark's grading"
+        )
+
+    @property
+    def _because(self) -> str:
+        return "; ".join(f"no {layer}: {reason}" for layer, reason in self.refused.items()) or "though all layers work"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for a file's metadata."""
-        return {"layers": list(self.layers), "cannot": [PROMISES[name] for name in self.broken]}
+        return {"layers": list(self.layers), "cannot": [PROMISES[name] for name in self.broken], "unsafe": self.unsafe}
+
+
+def permitted(sandbox: Sandbox = "required") -> Isolation:
+    """The isolation of this machine. SandboxError if it does not keep what is essential, and `sandbox` requires it."""
+    found = isolation()
+    if found.unsafe and sandbox != "unsafe":
+        raise SandboxError(found.refusal)
+    return found
 
 
 @cache
@@ -73,35 +105,48 @@ def isolation(without: tuple[str, ...] = ()) -> Isolation:
 def _probe(layers: Sequence[str]) -> dict[str, bool] | str:
     """What holds under these layers, by promise; why they cannot be had, if they cannot."""
     limits = Limits()
-    with tempfile.TemporaryDirectory(prefix="specloss-probe-") as folder:
-        file = Path(folder) / "canary"
-        file.write_text("seen")
-        # readable by everyone: it must be the sandbox that hides them
-        file.chmod(0o666)
-        Path(folder).chmod(0o777)
-        tcp, unix, abstract = socket.socket(), socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
-        with tcp, unix, abstract:
-            tcp.bind(("127.0.0.1", 0))
-            unix.bind(f"{folder}/socket")
-            abstract.bind(f"\0{folder}")
-            for listener in (tcp, unix, abstract):
-                listener.listen(1)
-            request = {
-                "file": str(file),
-                "port": tcp.getsockname()[1],
-                "socket": f"{folder}/socket",
-                "abstract": folder,
-                "process": os.getpid(),
-                "ends_all": "namespaces" in layers,
-                "disk_bytes": limits.disk_bytes,
-            }
-            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-            with box(["probe"], layers, limits, **pipes) as process:
-                try:
-                    out, error = process.communicate(json.dumps(request).encode(), limits.wall_seconds)
-                except subprocess.TimeoutExpired:
-                    return "it did not answer in time"
-    if process.returncode == 0:
-        return json.loads(out)
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with targets() as request, box(["probe", "1"], layers, limits, **pipes) as judge:
+        assert judge.stdout is not None
+        if not judge.stdout.readline():
+            return _failure(judge, judge.communicate()[1])
+        process = psutil.Process(judge.pid).children(recursive=True)[-1]
+        request |= {"judge": process.pid, "ends_all": "namespaces" in layers, "disk_bytes": limits.disk_bytes}
+        with box(["probe"], layers, limits, **pipes) as code:
+            try:
+                out, error = code.communicate(json.dumps(request).encode(), limits.wall_seconds)
+            except subprocess.TimeoutExpired:
+                return "it did not answer in time"
+        if code.returncode != 0:
+            return _failure(code, error)
+        kept = json.loads(out)
+        # who it is in a namespace is not who it is for the rest of the machine
+        kept["user"] = kept["user"] and 0 not in process.uids()
+        return kept
+
+
+def _failure(process: subprocess.Popen[bytes], error: bytes) -> str:
     said = " ".join(error.decode(errors="replace").split()) or f"exit status {process.returncode}"
     return said if process.returncode == NOT_ISOLATED else f"Python does not run under it: {said[-200:]}"
+
+
+def _advice() -> str:
+    """What makes the layers work on this machine."""
+    if any(map(os.path.exists, ("/.dockerenv", "/run/.containerenv"))):
+        return (
+            "Start the container with Docker's own seccomp profile, or with --security-opt seccomp=FILE and a profile "
+            "that allows seccomp, landlock_* or unshare, mount and pivot_root (docs/security.md)"
+        )
+    for name, refuses, instead in (
+        (
+            "kernel.apparmor_restrict_unprivileged_userns",
+            "1",
+            "=0, or with an AppArmor profile that has userns for this Python (docs/security.md)",
+        ),
+        ("kernel.unprivileged_userns_clone", "0", "=1"),
+        ("user.max_user_namespaces", "0", "=10000"),
+    ):
+        with suppress(OSError):
+            if Path("/proc/sys", *name.split(".")).read_text().strip() == refuses:
+                return f"Allow user namespaces: sysctl -w {name}{instead}"
+    return "It needs user namespaces, or Landlock (Linux 5.13) and seccomp (docs/security.md)"

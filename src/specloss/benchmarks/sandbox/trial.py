@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from specloss.benchmarks.sandbox.box import NOT_ISOLATED, TIME_IS_UP, Limits, SandboxError, box
-from specloss.benchmarks.sandbox.isolation import isolation
+from specloss.benchmarks.sandbox.box import NOT_ISOLATED, TIME_IS_UP, Limits, box
+from specloss.benchmarks.sandbox.errors import SandboxError
+from specloss.benchmarks.sandbox.isolation import Sandbox, permitted
 
 OUT_OF_TIME = "out of time"
 DEFAULT_LIMITS = Limits()
@@ -38,16 +39,17 @@ def run_tests(
     answer_imports: str = "",
     packages: Sequence[str] = ("numpy",),
     limits: Limits = DEFAULT_LIMITS,
+    sandbox: Sandbox = "required",
     layers: Sequence[str] | None = None,
 ) -> Verdict:
     """Whether `tests` (Python, which calls `entry_point`) run to their end with the function that `answer` defines.
 
     `imports` are run before the tests and `answer_imports` before the answer; both sides may import `packages`.
-    `layers` are those of the machine (`isolation`) if not given. SandboxError if a box cannot be made;
-    FaultyTests for tests that are no Python.
+    `layers` are those of the machine (`isolation`) if not given, and must keep what is essential unless `sandbox` is
+    unsafe. SandboxError if they do not, or a box cannot be made; FaultyTests for tests that are no Python.
     """
     if layers is None:
-        layers = isolation().layers
+        layers = permitted(sandbox).layers
     task = {
         "answer": answer,
         "answer_imports": answer_imports,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import resource
 import signal
 import sys
@@ -20,11 +21,13 @@ from typing import Any, NoReturn
 import landlock
 import namespaces
 import seccomp
-from libc import CAPABILITY_DROP, NO_NEW_PRIVILEGES, SET_SUBREAPER, die_with_parent, prctl
+from libc import CAPABILITY_DROP, NO_NEW_PRIVILEGES, SET_SUBREAPER, die_with_parent, leave_keyring, prctl
 
 TIME_IS_UP, NOT_ISOLATED = 124, 125
 # systemd's range for users without a name: nobody's files are theirs
 USERS = range(61184, 65520)
+# where the limit of threads counts all that the user has elsewhere: room for those to come
+ROOM = 1000
 
 
 class _End(Exception):
@@ -38,20 +41,32 @@ def main() -> None:
         die_with_parent()
         if os.getppid() != spec["parent"]:
             sys.exit(NOT_ISOLATED)
+        # what it makes on the way to the working folder is for the program's user as well
+        os.umask(0o022)
         # when the machine runs out of memory, this goes first
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
         user = USERS.start + os.getpid() % len(USERS) if os.geteuid() == 0 and "user" in spec["layers"] else None
+        if os.geteuid() != 0 and not ("namespaces" in spec["layers"] and _counts_per_namespace()):
+            spec["limits"]["threads"] += _tasks_of_user() + ROOM
         if "namespaces" not in spec["layers"]:
-            os.chdir(spec["folder"])
-            if user is not None:
-                os.chown(spec["folder"], user, user)
+            _furnish("", spec, user)
             sys.exit(_supervise(spec, user))
-        if namespaces.enter():
-            user = None
+        namespaces.enter(user)
         sys.exit(_wait_for_first_process(spec, user))
     except OSError as error:
         _refuse(error)
+
+
+def _furnish(root: str, spec: dict[str, Any], user: int | None) -> None:
+    """Make, below `root`, the empty working folder, for `user`, and the folder of links to packages; go there."""
+    os.makedirs(root + spec["home"], 0o700)
+    if user is not None:
+        os.chown(root + spec["home"], user, user)
+    for link, package in spec["links"].items():
+        os.makedirs(os.path.dirname(root + link), exist_ok=True)
+        os.symlink(package, root + link)
+    os.chdir(root + spec["home"])
 
 
 def _wait_for_first_process(spec: dict[str, Any], user: int | None) -> int:
@@ -68,8 +83,12 @@ def _wait_for_first_process(spec: dict[str, Any], user: int | None) -> int:
             if os.read(go[0], 1):
                 os.close(ready[1])
                 os.close(go[0])
-                folder = spec["folder"]
-                namespaces.change_root(folder, folder, spec["readable"], spec["limits"]["disk_bytes"], user)
+                root = spec["folder"]
+                namespaces.make_root(root, spec["limits"]["disk_bytes"])
+                namespaces.show(root, spec["readable"], spec["hidden"], spec["packages"])
+                _furnish(root, spec, user)
+                namespaces.change_root(root)
+                os.chdir(spec["home"])
                 os._exit(_supervise(spec, user))
         except OSError as error:
             _refuse(error)
@@ -134,9 +153,13 @@ def _become(spec: dict[str, Any], user: int | None) -> NoReturn:
             os.setresgid(user, user, user)
             os.setresuid(user, user, user)
         die_with_parent()
+        # in the one that was inherited may be the keys of the user
+        leave_keyring()
         prctl(NO_NEW_PRIVILEGES, 1)
         if "landlock" in spec["layers"]:
-            landlock.restrict(spec["folder"], spec["readable"], spec["listable"])
+            # in a root of its own, what is hidden is not there
+            hidden = [] if "namespaces" in spec["layers"] else spec["hidden"]
+            landlock.restrict(spec["home"], spec["readable"], hidden, spec["packages"], spec["listable"])
         if "seccomp" in spec["layers"]:
             seccomp.install()
         os.execve(spec["command"][0], spec["command"], dict(os.environ))
@@ -191,13 +214,29 @@ def _children() -> list[int]:
     return found
 
 
+def _counts_per_namespace() -> bool:
+    """Whether a user namespace counts its own threads: from Linux 5.14 on."""
+    return tuple(map(int, platform.release().split("-")[0].split(".")[:2])) >= (5, 14)
+
+
+def _tasks_of_user() -> int:
+    """Threads of all processes of this user, as far as they can be seen."""
+    count = 0
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else []):
+        with suppress(OSError):
+            if os.stat(f"/proc/{name}").st_uid == os.geteuid():
+                count += len(os.listdir(f"/proc/{name}/task"))
+    return count
+
+
 def _exit_status(status: int) -> int:
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
 def _refuse(error: OSError) -> NoReturn:
-    os.write(2, f"{error.strerror or error}\n".encode())
+    place = f" ({error.filename})" if error.filename else ""
+    os.write(2, f"{error.strerror or error}{place}\n".encode())
     os._exit(NOT_ISOLATED)
 
 

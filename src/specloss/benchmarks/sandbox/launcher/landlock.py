@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from libc import NO_NEW_PRIVILEGES, prctl, syscall
 
@@ -28,14 +28,19 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def restrict(folder: str, readable: Sequence[str], listable: Sequence[str]) -> None:
-    """Allow this process and its children to read `readable`, list `listable`, do all in `folder`, and no more."""
+def restrict(
+    folder: str, readable: Sequence[str], hidden: Sequence[str], packages: Sequence[str], listable: Sequence[str]
+) -> None:
+    """Allow this process and its children to read `readable` without `hidden`, and `packages`; to list `listable`; to
+
+    do all in `folder`; and no more.
+    """
     version = syscall("landlock_create_ruleset", _CREATE_RULESET, None, 0, _VERSION)
     files = (1 << _FILE_RIGHTS[min(version, 5)]) - 1
     ruleset = _Ruleset(files, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0)
     size = ctypes.sizeof(ruleset) if version >= 6 else 16 if version >= 4 else 8
     handle = syscall("landlock_create_ruleset", _CREATE_RULESET, ctypes.byref(ruleset), size, 0)
-    for path in readable:
+    for path in (*_without(readable, hidden), *packages):
         _allow(handle, path, files & (_EXECUTE | _READ_FILE | _READ_DIR))
     for path in listable:
         _allow(handle, path, files & _READ_DIR)
@@ -45,6 +50,17 @@ def restrict(folder: str, readable: Sequence[str], listable: Sequence[str]) -> N
     prctl(NO_NEW_PRIVILEGES, 1)
     syscall("landlock_restrict_self", _RESTRICT_SELF, handle, 0)
     os.close(handle)
+
+
+def _without(paths: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
+    """What `paths` hold but for `hidden`: rules only ever add, so that what is around those is named piece by piece."""
+    for path in map(os.path.realpath, paths):
+        if not any(place.startswith(path + "/") for place in hidden):
+            yield path
+            continue
+        # what a link in there leads to is allowed by its own place, or not at all
+        inner = [entry.path for entry in os.scandir(path) if not entry.is_symlink()]
+        yield from _without([entry for entry in inner if entry not in hidden], hidden)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:

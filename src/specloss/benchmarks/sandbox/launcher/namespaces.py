@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,41 +20,70 @@ _AT_RECURSIVE, _MOUNT_SETATTR = 0x8000, 442  # the number is the same on every a
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
-def enter() -> bool:
-    """Enter new namespaces; the next child is the first process in its own. Whether a user namespace was needed."""
+def enter(user: int | None) -> None:
+    """Enter new namespaces, where the next child is the first process. `user` is whom root is to become in there."""
     flags = sum(_NEW.values())
-    user, group = os.geteuid(), os.getegid()
-    if user == 0:
+    if os.geteuid() == 0:
         # not in every container is root allowed to
         with suppress(OSError):
             call("unshare", flags)
-            return False
+            return
+    if user is not None:
+        _enter_as_root(flags, user)
+        return
+    ids = {"uid": os.geteuid(), "gid": os.getegid()}
     call("unshare", flags | _NEW_USER)
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{NOBODY} {user} 1")
-    _write("/proc/self/gid_map", f"{NOBODY} {group} 1")
-    return True
+    for kind, number in ids.items():
+        _write(f"/proc/self/{kind}_map", f"{NOBODY} {number} 1")
 
 
-def change_root(root: str, folder: str, readable: Sequence[str], disk_bytes: int, owner: int | None) -> None:
-    """Make `root` (an empty folder) the root of the file system: a memory disk of `disk_bytes` that has nothing but
+def _enter_as_root(flags: int, user: int) -> None:
+    """With a user namespace in which root and `user` are who they are outside, which only a process outside can say."""
+    ready = os.pipe()
+    outside = os.fork()
+    if outside == 0:
+        try:
+            os.close(ready[1])
+            if os.read(ready[0], 1):
+                for kind in ("uid", "gid"):
+                    _write(f"/proc/{os.getppid()}/{kind}_map", f"0 0 1\n{user} {user} 1")
+                os._exit(0)
+        finally:
+            os._exit(1)
+    call("unshare", flags | _NEW_USER)
+    os.write(ready[1], b".")
+    if os.waitpid(outside, 0)[1] != 0:
+        raise OSError(errno.EPERM, "uid_map: Operation not permitted")
+    for end in ready:
+        os.close(end)
 
-    `readable` (at their own paths, read-only), four devices, and the empty `folder`, which is the working folder
-    afterwards. `owner` is the user that `folder` is for.
-    """
+
+def make_root(root: str, disk_bytes: int) -> None:
+    """Mount a memory disk of `disk_bytes` on `root`, an empty folder."""
     _mount(None, "/", None, _RECURSIVE | _PRIVATE)
     _mount("tmpfs", root, "tmpfs", _NO_SUID | _NO_DEVICES, f"size={disk_bytes},nr_inodes=4096,mode=755")
+
+
+def show(root: str, readable: Sequence[str], hidden: Sequence[str], packages: Sequence[str]) -> None:
+    """Put `readable`, read-only and without `hidden`, then `packages` and devices at their own paths below `root`."""
     for path in readable:
+        _show(path, root + path, _NO_SUID | _NO_DEVICES)
+    for path in hidden:
+        # on nothing else than what is shown: root itself has the same paths
+        if os.path.isdir(root + path) and os.path.realpath(root + path) == root + path:
+            _mount("tmpfs", root + path, "tmpfs", _NO_SUID | _NO_DEVICES, "size=64k,nr_inodes=64,mode=755")
+    for path in packages:
         _show(path, root + path, _NO_SUID | _NO_DEVICES)
     for path in DEVICES:
         _show(path, root + path, _NO_SUID)
-    os.makedirs(root + folder, 0o700)
-    if owner is not None:
-        os.chown(root + folder, owner, owner)
+
+
+def change_root(root: str) -> None:
+    """Make `root` the root of the file system, and all else unreachable."""
     os.chdir(root)
     call("pivot_root", b".", b".")
     call("umount2", b".", _DETACH)
-    os.chdir(folder)
 
 
 def _show(path: str, target: str, flags: int) -> None:
