@@ -46,9 +46,9 @@ check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 	$(BIN)/snakefmt --check Snakefile workflow
 
 bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
-	@$(BIN)/python -m specloss.bench
-	@$(BIN)/python -m specloss.bench --trees
-	@$(BIN)/python -m specloss.bench --workflow
+	@$(BIN)/python -m specloss.speed
+	@$(BIN)/python -m specloss.speed --trees
+	@$(BIN)/python -m specloss.speed --workflow
 
 ui: $(VENV) ## Show the runs in the MLflow UI on http://127.0.0.1:5000 (PORT=...); it says the password
 	@$(BIN)/specloss ui --port $(PORT)

@@ -6,13 +6,13 @@ import sys
 
 from snakemake.utils import update_config
 
-from specloss.cluster.head import OWNER, owner_here
+from specloss.cluster.ray_head import OWNER, owner_here
 from specloss.cluster.relay import follow
-from specloss.config import is_experiment, read_values
-from specloss.oneline import plain_lines
-from specloss.plan import describe, make_plan
-from specloss.workflow import cancel_orphans, claim_folder, remember_owner
-from specloss.yamlfile import ConfigError, as_written
+from specloss.experiment.config import is_experiment, read_values
+from specloss.common.oneline import plain_lines
+from specloss.experiment.plan import describe, make_plan
+from specloss.cluster.runs import cancel_orphans, claim_folder, remember_owner
+from specloss.common.yamlfile import ConfigError, as_written
 
 if not is_experiment(config) and "name" not in config:  # none given by --configfile: the embedded default
 

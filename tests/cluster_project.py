@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import yaml
 from places import DEMO, ROOT
 
-from specloss.plan import Plan, make_plan
+from specloss.experiment.plan import Plan, make_plan
 
 BIN = Path(sys.executable).parent
 PACED = Path(__file__).parent / "workflow/paced_decoding"

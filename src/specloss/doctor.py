@@ -18,16 +18,16 @@ from transformers.utils.logging import disable_progress_bar
 
 from specloss.benchmarks import Item, get_benchmark
 from specloss.benchmarks.sandbox import SandboxError
-from specloss.cells import Cell
-from specloss.config import Benchmark, ConfigError, Experiment, Pair, expand
-from specloss.decoding.prompting import encode
+from specloss.experiment.cells import Cell
+from specloss.experiment.config import Benchmark, ConfigError, Experiment, Pair, expand
+from specloss.experiment.plan import Plan, describe
 from specloss.models.checkpoint import ModelError, locate
 from specloss.models.context import head_note, pair_context
 from specloss.models.inspection import Inspected, cache_bytes, dtype_of, inspect_model
 from specloss.models.loading import eos_ids, ignored_settings
+from specloss.models.prompting import encode
 from specloss.models.tokenizers import tokenizer_difference
 from specloss.models.vocabulary import vocabulary_fault
-from specloss.plan import Plan, describe
 
 PILOT_TOKENS = 64
 SHOWN_LINES, SHOWN_WIDTH = 12, 110  # of a prompt

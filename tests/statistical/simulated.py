@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specloss.analysis.statistics import ratio, resamples
+from specloss.analysis.evidence.bootstrap import ratio, resamples
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from simulated import World, replicates
 
-from specloss.analysis.statistics import spread
-from specloss.analysis.verdicts import FASTER, FASTER_BUT_WORSE, Claims, claims, error_floor
+from specloss.analysis.evidence.bootstrap import spread
+from specloss.analysis.evidence.verdicts import FASTER, FASTER_BUT_WORSE, Claims, claims, error_floor
 
 EXPERIMENTS = 2000
 WORLDS = {

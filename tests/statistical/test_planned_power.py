@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from simulated import World, replicates
 
-from specloss.analysis.planner import Aim, Size, cheapest, noise_of, power, size
-from specloss.analysis.statistics import spread
-from specloss.analysis.verdicts import FASTER, claims, error_floor
-from specloss.config import Analysis
+from specloss.analysis.evidence.bootstrap import spread
+from specloss.analysis.evidence.sample_size import Aim, Size, cheapest, noise_of, power, size
+from specloss.analysis.evidence.verdicts import FASTER, claims, error_floor
+from specloss.experiment.config import Analysis
 
 PILOT = 20_000  # problems: the test is of the plan, not of a small pilot's luck
 

@@ -9,15 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from specloss.cluster import head as heads
 from specloss.cluster import pool as pools
+from specloss.cluster import ray_head as heads
 from specloss.cluster import relay as relays
-from specloss.cluster.head import HeadError
 from specloss.cluster.pool import Pool
-from specloss.cluster.processes import owner_id
+from specloss.cluster.ray_head import HeadError
+from specloss.cluster.runs import claim_folder, remember_owner
 from specloss.cluster.supervisor import allocated_gpus
-from specloss.config import ConfigError
-from specloss.workflow import claim_folder, remember_owner
+from specloss.common.processes import owner_id
+from specloss.experiment.config import ConfigError
 
 SLURM = {"SLURM_JOB_ID": "7"}
 

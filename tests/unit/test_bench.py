@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from specloss.bench import __main__ as bench
-from specloss.bench.chains import report_decoding
-from specloss.bench.contenders import Measured
-from specloss.bench.workflow import Run, report_workflow
+from specloss.speed import __main__ as bench
+from specloss.speed.chains import report_decoding
+from specloss.speed.contenders import Measured
+from specloss.speed.workflow import Run, report_workflow
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,9 +13,9 @@ import yaml
 from places import DEMO, ROOT
 
 from specloss import cli
-from specloss.config import ConfigError, Experiment, expand, parse_config, read_config
-from specloss.plan import make_plan, plan_of
-from specloss.yamlfile import read_yaml
+from specloss.common.yamlfile import read_yaml
+from specloss.experiment.config import ConfigError, Experiment, expand, parse_config, read_config
+from specloss.experiment.plan import make_plan, plan_of
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from specloss import doctor, models
 from specloss.cli import app
-from specloss.config import parse_config
 from specloss.doctor import Doctor
+from specloss.experiment.config import parse_config
 from specloss.models import inspection
 
 

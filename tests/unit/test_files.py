@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from specloss.files import FileError, check_file, file_hash, read_bytes, read_json, read_text
+from specloss.common.files import FileError, check_file, file_hash, read_bytes, read_json, read_text
 
 READERS = (check_file, file_hash, read_bytes, read_text, read_json)
 

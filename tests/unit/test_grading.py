@@ -13,7 +13,7 @@ import pytest
 
 from specloss import benchmarks
 from specloss.benchmarks import Grade
-from specloss.grading import GradingError, grade_all
+from specloss.scoring.grade import GradingError, grade_all
 
 MODULE = """
 import os, signal, threading, time
@@ -108,7 +108,7 @@ def test_a_killed_grading_leaves_no_worker_and_goes_on_where_it_was(task, tmp_pa
     answers = [*((str(n), "1") for n in range(10)), ("wait", "1"), ("wait", "2")]
     program = f"""
 from pathlib import Path
-from specloss.grading import grade_all
+from specloss.scoring.grade import grade_all
 if __name__ == "__main__":
     grade_all("slow_task", {answers!r}, {{"log": {str(log)!r}, "die": {str(done)!r}}}, 2, Path({str(partial)!r}))
 """

@@ -5,7 +5,7 @@ import re
 import pytest
 from mlflow.utils.validation import _validate_metric_name
 
-from specloss.names import LONGEST, check_experiment_name, check_name, check_names, mlflow_key
+from specloss.experiment.names import LONGEST, check_experiment_name, check_name, check_names, mlflow_key
 
 TAKEN_AS_THEY_ARE = ["MBPP+", "a+b.c_d-e", "1", "NA", "a..b", "x" * LONGEST, "+".join("ab" * 25)]
 HOSTILE = [

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from specloss import paper
-from specloss.analysis.paper_check import check_paper, paper_evidence
 from specloss.cli import app
+from specloss.reviewer.paper_check import check_paper, paper_evidence
 
 
 @pytest.fixture(scope="module")

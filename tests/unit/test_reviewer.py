@@ -6,8 +6,8 @@ import pytest
 import yaml
 from places import ROOT
 
-from specloss.config import ConfigError
-from specloss.reviewer import CellError, CellRequest, answer
+from specloss.experiment.config import ConfigError
+from specloss.reviewer.answer import CellError, CellRequest, answer
 
 
 @pytest.mark.parametrize(

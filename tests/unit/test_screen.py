@@ -16,11 +16,11 @@ from exactness import rounding
 from places import DEMO, ROOT
 from typer.testing import CliRunner
 
-from specloss.cells import Cell
 from specloss.cli import app
 from specloss.decoding.cell import decode_cell
 from specloss.decoding.recorder import Recorder
-from specloss.plan import Plan, make_plan
+from specloss.experiment.cells import Cell
+from specloss.experiment.plan import Plan, make_plan
 from specloss.screen import TABLES, ScreenError
 from specloss.screen.comparison import agreements, compare
 from specloss.screen.estimate import QUANTITIES, Setting, registry_grid, screen, screened_settings

@@ -17,7 +17,7 @@ import pytest
 
 import specloss
 from specloss import tracking
-from specloss.cells import Cell
+from specloss.experiment.cells import Cell
 from specloss.tracking import TrackingError, track
 from specloss.tracking.entries import AGGREGATE, PARENT
 from specloss.tracking.store import CELL, FINGERPRINT, create_sqlite

@@ -16,11 +16,11 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from specloss.cells import GENERATIONS, STEPS, Batch, Cell, batch_folder, write_batches
-from specloss.cluster import head as heads
-from specloss.cluster.processes import end_session, owner_id, process_alive, session_members
+from specloss.cluster import ray_head as heads
 from specloss.cluster.progress import Progress
 from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
+from specloss.common.processes import end_session, owner_id, process_alive, session_members
+from specloss.experiment.cells import GENERATIONS, STEPS, Batch, Cell, batch_folder, write_batches
 
 STUB = Path(__file__).parent / "stub_decoding"
 CLIENT = """

@@ -10,8 +10,8 @@ import yaml
 from places import ROOT
 from wheels import write_wheel
 
+from specloss.experiment.plan import make_plan
 from specloss.models import load_pair
-from specloss.plan import make_plan
 
 DISTIL = {"teacher": "big", "layers": 2, "texts": 4, "text_tokens": 96, "steps": 3, "batch": 2, "learning_rate": 1e-3}
 

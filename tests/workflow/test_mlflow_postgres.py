@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from postgres import free_port, kill, mlflow_server, postgres
 
-from specloss.cells import Cell
+from specloss.experiment.cells import Cell
 from specloss.tracking.store import CELL
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]

@@ -21,10 +21,10 @@ import yaml
 from places import ROOT
 
 from specloss.analysis import FIGURES, tables_for
-from specloss.analysis.study import Study
-from specloss.config import ConfigError
-from specloss.plan import Plan, make_plan
-from specloss.workflow import claim_folder
+from specloss.cluster.runs import claim_folder
+from specloss.experiment.config import ConfigError
+from specloss.experiment.plan import Plan, make_plan
+from specloss.experiment.study import Study
 
 
 @dataclass

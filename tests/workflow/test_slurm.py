@@ -14,7 +14,7 @@ import yaml
 from cluster_project import PROFILE, SUMMARY, Project, make_project
 from places import DEMO, ROOT
 
-from specloss.cluster.head import OWNER
+from specloss.cluster.ray_head import OWNER
 
 pytestmark = pytest.mark.timeout(900)
 

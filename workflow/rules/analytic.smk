@@ -1,6 +1,6 @@
 """Figures 2, 4 and 8, computed and not decoded: `snakemake --cores 1 analytic`, or the file of one of them."""
 
-from specloss.analysis.analytic import ANALYTIC_FIGURES, ANALYTIC_SUFFIXES
+from specloss.analysis.closed_form.analytic import ANALYTIC_FIGURES, ANALYTIC_SUFFIXES
 
 ANALYTIC = str(PLAN.reports.parent / "analytic")
 

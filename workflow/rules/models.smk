@@ -2,7 +2,7 @@
 
 import re
 
-from specloss.models.recipe import FILES
+from specloss.making.recipe import FILES
 
 RECIPES = PLAN.experiment.recipes
 MADE = f"{PLAN.results}/models"

@@ -4,7 +4,7 @@ import os
 import shlex
 
 from specloss.analysis import FIGURES, FIGURE_SUFFIXES, JOINED_TABLES, TABLE_SUFFIXES, tables_for
-from specloss.analysis.study import Study
+from specloss.experiment.study import Study
 
 SUMMARY = rules.summarise.output
 OPTIONS = f"--results {shlex.quote(str(PLAN.results))}"

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
-from specloss.oneline import OneLine
+from specloss.common.oneline import OneLine
 
 LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
 MODULES = {
@@ -48,7 +48,7 @@ class Item:
     """One problem. `id` is unique within its benchmark, `reference` is what `grade` compares with, None for nothing.
 
     The prompt is either `prompt`, raw text for the tokenizer, or `messages`, each with a `role` and a `content`, that
-    go through the target's chat template (`specloss.decoding.prompting`). `where` is the file and row it came from.
+    go through the target's chat template (`specloss.models.prompting`). `where` is the file and row it came from.
     """
 
     id: str

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from specloss.benchmarks import Grade, Item
-from specloss.benchmarks.answers import grade_answer
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.rows import Row, chat, make_items, read_rows
+from specloss.benchmarks.parsing.numbers import grade_answer
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
 
 HUB, SPLIT = "HuggingFaceH4/aime_2024", "train"
 SYSTEM = (
@@ -31,7 +31,7 @@ def load(
 
 
 def grade(text: str, reference: str) -> Grade:
-    """Grade a solution by its final answer (`specloss.benchmarks.answers`)."""
+    """Grade a solution by its final answer (`specloss.benchmarks.parsing.numbers`)."""
     return grade_answer(text, reference)
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specloss.benchmarks import BenchmarkError, Grade, Item
-from specloss.benchmarks.calls import Call, parse_calls
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.leaderboard import LEFT_OUT, is_right
-from specloss.benchmarks.rows import Row, chat, make_items, read_file, read_rows, shown
+from specloss.benchmarks.parsing.calls import Call, parse_calls
+from specloss.benchmarks.parsing.leaderboard import LEFT_OUT, is_right
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, make_items, read_file, read_rows, shown
 
 HUB = "gorilla-llm/Berkeley-Function-Calling-Leaderboard"
 SYSTEM = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from specloss.benchmarks import Grade, Item
-from specloss.benchmarks.answers import equal, final_answer
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.rows import Row, chat, make_items, read_rows
+from specloss.benchmarks.parsing.numbers import equal, final_answer
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
 
 HUB, SUBSET, SPLIT = "openai/gsm8k", "main", "test"
 SYSTEM = "Solve the word problem step by step. End with the final number alone in \\boxed{}, without its unit."
@@ -37,7 +37,7 @@ def load(
 
 
 def grade(text: str, reference: str) -> Grade:
-    """Grade a solution by its final answer (`specloss.benchmarks.answers`); its unit does not matter."""
+    """Grade a solution by its final answer (`specloss.benchmarks.parsing.numbers`); its unit does not matter."""
     answer = final_answer(text)
     if answer is None:
         return Grade(False, None)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from specloss.benchmarks import BenchmarkError, Grade, Item
-from specloss.benchmarks.choices import grade_choice
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.rows import Row, chat, choose, make_items, read_rows, shown
+from specloss.benchmarks.parsing.choices import grade_choice
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, choose, make_items, read_rows, shown
 
 HUB, SPLIT = "CohereLabs/include-base-44", "validation+test"
 LANGUAGES = (
@@ -57,7 +57,7 @@ def load(
 
 
 def grade(text: str, reference: str) -> Grade:
-    """Grade an answer by the letter that it states (`specloss.benchmarks.choices`)."""
+    """Grade an answer by the letter that it states (`specloss.benchmarks.parsing.choices`)."""
     return grade_choice(text, reference, LETTERS)
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Literal
 
 from specloss.benchmarks import Grade, Item
-from specloss.benchmarks.answers import grade_answer, last_boxed
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.rows import Row, chat, make_items, read_rows
+from specloss.benchmarks.parsing.numbers import grade_answer, last_boxed
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
 
 HUB, SPLIT = "qwedsacf/competition_math", "train"
 SYSTEM = "You are a careful mathematician. Work the problem out step by step and put the final answer in \\boxed{}."
@@ -35,7 +35,7 @@ def load(
 
 
 def grade(text: str, reference: str) -> Grade:
-    """Grade a solution by its final answer, mathematically (`specloss.benchmarks.answers`)."""
+    """Grade a solution by its final answer, mathematically (`specloss.benchmarks.parsing.numbers`)."""
     return grade_answer(text, reference)
 
 

@@ -18,10 +18,10 @@ import re
 from typing import Literal
 
 from specloss.benchmarks import Grade, Item
-from specloss.benchmarks.hub import HubSet
-from specloss.benchmarks.rows import Row, chat, make_items, read_rows
 from specloss.benchmarks.sandbox import Limits, Sandbox, run_tests
 from specloss.benchmarks.sandbox import permitted as permitted  # asked before decoding, and before scoring
+from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
 
 HUB, SPLIT = "evalplus/mbppplus", "test"
 SYSTEM = "Write Python. Answer with one fenced code block that has the whole function and the imports it needs."

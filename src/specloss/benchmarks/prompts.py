@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from specloss.benchmarks import BenchmarkError, Grade, Item
-from specloss.benchmarks.answers import grade_answer
-from specloss.benchmarks.choices import grade_choice
-from specloss.benchmarks.rows import Row, make_items, read_file, shown
+from specloss.benchmarks.parsing.choices import grade_choice
+from specloss.benchmarks.parsing.numbers import grade_answer
+from specloss.benchmarks.sources.rows import Row, make_items, read_file, shown
 
 ROLES = ("system", "user", "assistant")
 NOT_GRADED = Grade(None, None)
@@ -45,8 +45,8 @@ def check(items: Sequence[Item], by: By = "none") -> None:
 
 def grade(text: str, reference: str | None, by: By = "none") -> Grade:
     """Grade by `exact` (the answer is the reference, but for space around it), `regex` (the reference is an expression
-    that is found in the answer), `math` (equal final answers, `specloss.benchmarks.answers`), `choice` (the letter,
-    `specloss.benchmarks.choices`), or not at all.
+    that is found in the answer), `math` (equal final answers, `specloss.benchmarks.parsing.numbers`), `choice` (the letter,
+    `specloss.benchmarks.parsing.choices`), or not at all.
     """
     if reference is None or by == "none":
         return NOT_GRADED

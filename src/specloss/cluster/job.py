@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from specloss.cells import Cell, read_batch
-from specloss.cluster.head import Head, HeadLost, find_head
 from specloss.cluster.output import write_cell, write_failure
 from specloss.cluster.pool import LINGER_SECONDS, Pool
 from specloss.cluster.progress import Progress
+from specloss.cluster.ray_head import Head, HeadLost, find_head
 from specloss.cluster.worker import CellFailed, Decoded
+from specloss.experiment.cells import Cell, read_batch
 
 POLL_SECONDS = 0.5
 MAX_HEADS = 3  # the first and two replacements

@@ -13,10 +13,10 @@ import sys
 import time
 from pathlib import Path
 
-from specloss.cluster.head import state_folder
-from specloss.cluster.processes import owner_id
+from specloss.cluster.ray_head import state_folder
 from specloss.cluster.supervisor import NODE_IP, START_SECONDS, supervise
-from specloss.files import write_text
+from specloss.common.files import write_text
+from specloss.common.processes import owner_id
 
 
 def run_node(shared: Path) -> int:

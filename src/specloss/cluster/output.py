@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specloss.cells import FAILURE, GENERATIONS, META, STEPS, Cell
-from specloss.cluster.provenance import code_version
 from specloss.cluster.worker import Decoded
-from specloss.files import replacing, write_text
-from specloss.oneline import OneLine, plain, plain_lines
-from specloss.schema import SYSTEM_TEXT
+from specloss.common.files import replacing, write_text
+from specloss.common.oneline import OneLine, plain, plain_lines
+from specloss.common.provenance import code_version
+from specloss.experiment.cells import FAILURE, GENERATIONS, META, STEPS, Cell
+from specloss.experiment.schema import SYSTEM_TEXT
 
 
 class ResultsError(OneLine, OSError):

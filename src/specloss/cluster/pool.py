@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from specloss.cells import config_hash
-from specloss.cluster.head import HeadError
-from specloss.cluster.provenance import code_version
+from specloss.cluster.ray_head import HeadError
 from specloss.cluster.worker import PairWorker
+from specloss.common.provenance import code_version
+from specloss.experiment.cells import config_hash
 
 MAX_CPU_ACTORS = 2
 # An actor that dies comes back with its name this often, and each of its tasks is done again this often, by Ray itself

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from specloss.oneline import plain, plain_lines
+from specloss.common.oneline import plain, plain_lines
 
 RUN, FINISHED = "run.json", "progress.tsv"
 SECONDS_BETWEEN_LINES = 2.0

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from specloss.cluster.progress import PROGRESS_LINE, Progress
-from specloss.oneline import plain
+from specloss.common.oneline import plain
 
 SECONDS_BETWEEN_LOOKS = 5.0
 STAMP = len("2026-01-01 00:00:00  ")

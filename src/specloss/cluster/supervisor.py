@@ -24,8 +24,8 @@ from typing import IO
 
 import psutil
 
-from specloss.cluster.processes import die_with_parent, end_session, owner_id, process_alive
-from specloss.files import write_text
+from specloss.common.files import write_text
+from specloss.common.processes import die_with_parent, end_session, owner_id, process_alive
 
 RECORD = "head.json"
 POLL_SECONDS = 0.5

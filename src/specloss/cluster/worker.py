@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from specloss.cells import Cell
-from specloss.oneline import plain
+from specloss.common.oneline import plain
+from specloss.experiment.cells import Cell
 
 CLAIM_SECONDS = 2.0
 
@@ -179,7 +179,7 @@ class PairWorker:
             torch.cuda.empty_cache()
 
     def _made(self) -> dict[str, Any]:
-        from specloss.cluster.provenance import package_versions
+        from specloss.common.provenance import package_versions
 
         return self._pair.provenance() | {"packages": package_versions()}
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from specloss.config import bound_rule
 from specloss.decoding.chain import ChainDecoder
 from specloss.decoding.loop import Prompt
-from specloss.decoding.prompting import tokenize
-from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import STOPS, Trace
 from specloss.decoding.tree_decoder import TreeDecoder
 from specloss.decoding.warp import Warper
+from specloss.experiment.config import bound_rule
 from specloss.models.pair import LoadedPair
+from specloss.models.prompting import tokenize
+from specloss.models.tree_shape import TreeShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Decoded:
     """`texts` and `token_ids` have an entry per prompt, without the prompt itself; an end of sequence is in the ids.
 
     `stops` says why each ended ("eos", "length", "context"); `steps` is the trace, a row per target call
-    (`specloss.schema.STEPS`).
+    (`specloss.experiment.schema.STEPS`).
     """
 
     texts: list[str]

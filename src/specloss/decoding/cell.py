@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from specloss.benchmarks import BenchmarkError, Item, get_benchmark
-from specloss.cells import Cell
-from specloss.files import file_hash
-from specloss.schema import GENERATIONS, SYSTEM_TEXT
+from specloss.common.files import file_hash
+from specloss.experiment.cells import Cell
+from specloss.experiment.schema import GENERATIONS, SYSTEM_TEXT
 
 if TYPE_CHECKING:
     from specloss.decoding.recorder import Recorder
@@ -52,19 +52,19 @@ def decode_cell(
     trace: str = "full",
     recorder: Recorder | None = None,
 ) -> tuple[pa.Table, pa.Table]:
-    """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.schema`.
+    """Decode the problems at `indices`: (`steps`, `generations`) in the schemas of `specloss.experiment.schema`.
 
     In float32 neither the choice of indices nor `batch_size` changes a problem's tokens. ValueError names a problem
     whose prompt is empty or does not fit the context, or whose logits make no distribution. A `recorder` is given p and
     q of every drafted position of a chain.
     """
     # heavy imports here, so that thin clients can count problems
-    from specloss.config import bound_rule
     from specloss.decoding.api import decode_prompts
     from specloss.decoding.loop import Prompt
-    from specloss.decoding.prompting import check_length, prepare
-    from specloss.decoding.shape import TreeShape
     from specloss.decoding.warp import Warper
+    from specloss.experiment.config import bound_rule
+    from specloss.models.prompting import check_length, prepare
+    from specloss.models.tree_shape import TreeShape
 
     items = load_items(cell)
     settings, decoding = cell.settings, cell.settings["decoding"]

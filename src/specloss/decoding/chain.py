@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
-from specloss.decoding.forward import Forward
 from specloss.decoding.loop import Batch, Decoder, is_in, round_up
 from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import CHAIN_COLUMNS, Lists
 from specloss.decoding.uniforms import block_uniforms
 from specloss.decoding.warp import draw, is_broken
+from specloss.models.calling.cache import RaggedCache
+from specloss.models.calling.forward import Forward
 from specloss.verification import Rule
 from specloss.verification.distortion import distortion
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from specloss.schema import STEPS
+from specloss.experiment.schema import STEPS
 
 CHAIN_COLUMNS = ("p", "q", "accept_prob")  # of each drafted token
 DISTORTION_COLUMNS = (

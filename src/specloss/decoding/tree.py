@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
-from specloss.decoding.shape import TreeShape
+from specloss.models.calling.cache import RaggedCache
 from specloss.models.eagle3 import Eagle3Head
+from specloss.models.tree_shape import TreeShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.decoding.cache import RaggedCache
 from specloss.decoding.clock import Clock
-from specloss.decoding.forward import Forward
 from specloss.decoding.loop import Batch, Decoder, round_up
-from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import Lists
 from specloss.decoding.tree import DraftedTree, TreeDrafter
 from specloss.decoding.uniforms import block_uniforms
 from specloss.decoding.warp import draw, is_broken
+from specloss.models.calling.cache import RaggedCache
+from specloss.models.calling.forward import Forward
+from specloss.models.tree_shape import TreeShape
 from specloss.verification import Tree, TreeRule, TreeVerdict
 from specloss.verification.distortion import distortion
 

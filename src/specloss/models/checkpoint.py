@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specloss.files import FileError, check_file, read_json
-from specloss.oneline import OneLine
+from specloss.common.files import FileError, check_file, read_json
+from specloss.common.oneline import OneLine
 
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")

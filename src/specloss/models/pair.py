@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from specloss.cells import EXACT
-from specloss.decoding.probe import Passed, probe
+from specloss.experiment.cells import EXACT
+from specloss.models.calling.probe import Passed, probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.context import head_note, pair_context
 from specloss.models.eagle3 import load_head

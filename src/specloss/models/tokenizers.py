@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from specloss.files import check_file
+from specloss.common.files import check_file
 from specloss.models.checkpoint import Checkpoint, ModelError, locate
 from specloss.models.vocabulary import vocabulary_fault
 

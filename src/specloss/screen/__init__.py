@@ -28,7 +28,7 @@ This module imports nothing heavy.
 from __future__ import annotations
 
 from specloss.analysis import DRAWINGS
-from specloss.oneline import OneLine
+from specloss.common.oneline import OneLine
 
 TRACE = "trace.parquet"
 TABLES = ("screen.csv", "screen.md")

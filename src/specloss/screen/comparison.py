@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from specloss.analysis.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, legend_above, panels, save, styled
-from specloss.analysis.summary import SUMMARY, read_summary
-from specloss.cells import format_param
-from specloss.files import write_text
-from specloss.plan import Plan
+from specloss.analysis.evidence.summary import SUMMARY, read_summary
+from specloss.analysis.figures.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, legend_above, panels, save, styled
+from specloss.common.files import write_text
+from specloss.experiment.cells import format_param
+from specloss.experiment.plan import Plan
 from specloss.screen import COMPARISON, SCATTER, ScreenError
 from specloss.screen.output import markdown_table, number, read_screen
 from specloss.screen.places import POLICY

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.plan import Plan
+from specloss.experiment.plan import Plan
 from specloss.screen.recording import Positions, TraceFile
 from specloss.verification import RULES, Rule, distortion, get_rule
 from specloss.verification.distributions import induced

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from specloss.cells import format_param
-from specloss.files import read_text, write_text
-from specloss.plan import Plan
+from specloss.common.files import read_text, write_text
+from specloss.experiment.cells import format_param
+from specloss.experiment.plan import Plan
 from specloss.screen import TABLES, ScreenError
 from specloss.screen.estimate import screen, screened_settings
 from specloss.screen.places import POLICY, trace_key, trace_path, tracing_cell

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specloss.cells import Cell, config_hash
-from specloss.plan import Plan, outline_of, plan_of
+from specloss.experiment.cells import Cell, config_hash
+from specloss.experiment.plan import Plan, outline_of, plan_of
 from specloss.screen import TRACE, ScreenError
 
 POLICY = "standard_sd"  # the rule that is run while recording; every experiment has it

@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.cells import Cell
-from specloss.cluster.provenance import code_version, package_versions
+from specloss.common.files import replacing
+from specloss.common.provenance import code_version, package_versions
 from specloss.decoding.recorder import SCHEMA as RECORDED
 from specloss.decoding.recorder import Recorder
-from specloss.files import replacing
+from specloss.experiment.cells import Cell
+from specloss.experiment.plan import Plan
 from specloss.models.pair import LoadedPair
-from specloss.plan import Plan
 from specloss.screen import ScreenError
 from specloss.screen.places import POLICY, trace_key, trace_path, tracing_cell
 

@@ -26,9 +26,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specloss.cells import Cell
-from specloss.files import FileError, read_json
-from specloss.oneline import OneLine
+from specloss.common.files import FileError, read_json
+from specloss.common.oneline import OneLine
+from specloss.experiment.cells import Cell
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
 from specloss.tracking.environment import ENVIRONMENT
 from specloss.tracking.store import Store

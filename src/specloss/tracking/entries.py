@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specloss import __version__
-from specloss.cells import META, Cell, config_hash, format_param
-from specloss.names import mlflow_key
+from specloss.experiment.cells import META, Cell, config_hash, format_param
+from specloss.experiment.names import mlflow_key
 
 AGGREGATE = "aggregate"  # in place of a cell: the run of the whole experiment
 LONGEST_TEXT = 5000  # of the 6,000 characters that MLflow gives a parameter

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from specloss.files import replacing
+from specloss.common.files import replacing
 from specloss.tracking.entries import Entry, files_of
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import secrets
 import sys
 from pathlib import Path
 
-from specloss.oneline import OneLine
-from specloss.private import make_private, write_private
+from specloss.common.oneline import OneLine
+from specloss.common.private import make_private, write_private
 from specloss.tracking.environment import ENVIRONMENT
 
 USER = "admin"

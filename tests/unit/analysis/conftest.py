@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from synthetic import write_experiment
 
-from specloss.analysis.summary import summarise
+from specloss.analysis.evidence.summary import summarise
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from specloss.cells import Cell
-from specloss.schema import GENERATIONS, GRADED, STEPS
+from specloss.experiment.cells import Cell
+from specloss.experiment.schema import GENERATIONS, GRADED, STEPS
 
 END = 0  # id of the end of sequence
 GAMMA = 4

@@ -11,14 +11,14 @@ import yaml
 from synthetic import GAMMA, Effect, write_experiment
 
 from specloss.analysis import tables_for, write_report, write_table
-from specloss.analysis.ablations import accepts
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.findings import check
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.table import OVERALL
-from specloss.analysis.tables import make_table, write_tables
-from specloss.plan import make_plan
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.findings import check
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.tables.ablations import accepts
+from specloss.analysis.tables.catalogue import make_table, write_tables
+from specloss.analysis.tables.table import OVERALL
+from specloss.experiment.plan import make_plan
+from specloss.experiment.study import Study
 
 L = [0.2, 0.8]
 ALL, NONE = 1.0, 0.0  # probability to keep a drafted token

@@ -11,7 +11,7 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from specloss.analysis.analytic import (
+from specloss.analysis.closed_form.analytic import (
     ANALYTIC_FIGURES,
     ANALYTIC_SUFFIXES,
     Analytic,
@@ -19,9 +19,9 @@ from specloss.analysis.analytic import (
     read_analytic,
     write_analytic,
 )
-from specloss.analysis.random_pair_figures import accepted_share, drafts, separated, strength
+from specloss.analysis.closed_form.random_pairs import accepted_share, drafts, separated, strength
 from specloss.cli import app
-from specloss.config import ConfigError
+from specloss.experiment.config import ConfigError
 from specloss.verification import get_rule
 
 SHIPPED = Path(__file__).parents[3] / "config" / "analytic.yaml"

@@ -7,9 +7,9 @@ import pytest
 from synthetic import write_experiment
 
 from specloss.analysis import FIGURES, write_figure
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.figures import MAKERS, make_figure
-from specloss.analysis.summary import summarise
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.figures.catalogue import MAKERS, make_figure
 
 
 def test_every_name_has_a_figure():

@@ -6,9 +6,9 @@ import pytest
 import synthetic
 from synthetic import Effect, write_experiment
 
-from specloss.analysis.findings import find
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
+from specloss.analysis.evidence.findings import find
+from specloss.analysis.evidence.summary import summarise
+from specloss.experiment.study import Study
 
 
 def outcomes(path, results) -> dict[str, str]:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from specloss.analysis import tables_for
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.latex import PAGE, PREAMBLE, escaped
-from specloss.analysis.tables import make_table
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.tables.catalogue import make_table
+from specloss.analysis.tables.latex import PAGE, PREAMBLE, escaped
 
 NASTY = 'failed: 50 % of #1 & $x^2_i$ {a\\b} ~ <p|q> "\N{GREEK SMALL LETTER PI}" ± Δ ≥ − é ° 中 \x1b[31m ‘q’ … missing'
 

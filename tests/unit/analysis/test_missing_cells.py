@@ -13,14 +13,14 @@ import synthetic
 from synthetic import as_trees, write_experiment
 
 from specloss.analysis import FIGURES, JOINED_TABLES, TABLES, tables_for
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.figures import make_figure
-from specloss.analysis.plot import Plot
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.table import Table
-from specloss.analysis.tables import JOINED, make_table
-from specloss.cells import GENERATIONS, GRADED, STEPS
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.figures.catalogue import make_figure
+from specloss.analysis.figures.plot import Plot
+from specloss.analysis.tables.catalogue import JOINED, make_table
+from specloss.analysis.tables.table import Table
+from specloss.experiment.cells import GENERATIONS, GRADED, STEPS
+from specloss.experiment.study import Study
 
 GRIDS = {  # a method for every table
     "standard_sd": [None],

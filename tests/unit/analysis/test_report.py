@@ -13,16 +13,16 @@ from places import ROOT
 from synthetic import write_experiment
 
 from specloss.analysis import FIGURES, tables_for, write_report
-from specloss.analysis.answer import answers
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.grid_tables import verdicts
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.table import OVERALL
-from specloss.analysis.table_cell import find_table_cell
-from specloss.analysis.tables import make_table
-from specloss.cells import format_param
-from specloss.plan import make_plan
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.report.opening import answers
+from specloss.analysis.tables.catalogue import make_table
+from specloss.analysis.tables.settings import verdicts
+from specloss.analysis.tables.table import OVERALL
+from specloss.experiment.cells import format_param
+from specloss.experiment.plan import make_plan
+from specloss.experiment.study import Study
+from specloss.reviewer.names import find_table_cell
 
 CONFIG = "config/demo.yaml"
 REMAKE = "docs/example is of an older report: make it again as docs/example/README.md says"
@@ -212,7 +212,7 @@ def test_the_example_has_every_table_figure_and_cell_of_the_demo(example):
 
 
 def test_the_examples_style_and_script_are_todays(example):
-    templates = ROOT / "src/specloss/analysis/templates"
+    templates = ROOT / "src/specloss/analysis/report/templates"
     for name in ("report.css", "report.js"):
         assert (templates / name).read_text(encoding="utf-8").strip() in example, REMAKE
 

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import write_experiment
 
-from specloss.analysis.rerun import compare_runs
-from specloss.analysis.study import Study
+from specloss.experiment.study import Study
+from specloss.reviewer.rerun import compare_runs
 
 
 @pytest.fixture

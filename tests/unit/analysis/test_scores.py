@@ -8,13 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import generation_row, save_cell, step_row, write_experiment
 
-from specloss import grading, scoring
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.tables import make_table
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.tables.catalogue import make_table
 from specloss.benchmarks import Grade
-from specloss.scoring import score_cell
+from specloss.experiment.study import Study
+from specloss.scoring import grade as grading
+from specloss.scoring import score as scoring
+from specloss.scoring.score import score_cell
 
 
 @pytest.fixture

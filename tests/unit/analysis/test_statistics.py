@@ -7,9 +7,7 @@ import pandas as pd
 import pytest
 from statsmodels.stats.multitest import multipletests
 
-from specloss.analysis.amplification import fieller
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.statistics import (
+from specloss.analysis.evidence.bootstrap import (
     Bootstrap,
     Interval,
     holm_below_zero,
@@ -18,16 +16,18 @@ from specloss.analysis.statistics import (
     resamples,
     slope,
 )
-from specloss.analysis.study import Place, Setting, Study
-from specloss.analysis.table import interval_text
-from specloss.analysis.verdicts import adjust
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.verdicts import adjust
+from specloss.analysis.tables.amplification import fieller
+from specloss.analysis.tables.table import interval_text
+from specloss.experiment.study import Place, Setting, Study
 
 PLACE = Place("pair", "bench")
 LOSSLESS, COS = Setting("standard_sd"), Setting("cos", 0.4)
 
 
 def study_of(seeds: int) -> Study:
-    from specloss.cells import Cell
+    from specloss.experiment.cells import Cell
 
     cells = [Cell("e", "pair", "bench", s.method, s.param, seed, {}) for s in (LOSSLESS, COS) for seed in range(seeds)]
     config = {"name": "e", "pairs": {"pair": {}}, "benchmarks": {"bench": {"task": "t"}}, "decoding": {"gamma": 4}}

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from synthetic import END, as_trees, generation_row, graded_row, save_cell, step_row, write_experiment
 
-from specloss.analysis.study import Study
-from specloss.analysis.summary import PROBLEMS, read_problems, read_summary, summarise
+from specloss.analysis.evidence.summary import PROBLEMS, read_problems, read_summary, summarise
+from specloss.experiment.study import Study
 
 GAMMA = 2
 

@@ -10,13 +10,13 @@ import pytest
 import synthetic
 from synthetic import Effect, as_trees, write_experiment
 
-from specloss.analysis.amplification import Ratio, fieller, table7
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.frameworks import TableError, frameworks
-from specloss.analysis.study import Place, Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.table import OVERALL
-from specloss.analysis.tables import write_joined
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.tables.amplification import Ratio, fieller, table7
+from specloss.analysis.tables.catalogue import write_joined
+from specloss.analysis.tables.frameworks import TableError, frameworks
+from specloss.analysis.tables.table import OVERALL
+from specloss.experiment.study import Place, Study
 
 GRIDS = {"standard_sd": [None], "min_p_sampling": [0.1, 0.5], "spec_cascade": [0.1, 0.5]}
 

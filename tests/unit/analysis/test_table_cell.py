@@ -8,11 +8,11 @@ import math
 import pytest
 from synthetic import write_experiment
 
-from specloss.analysis.cell_value import cell_text, measure_cell, missing_runs, papers_numbers
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.study import Study
-from specloss.analysis.table_cell import TARGET, NoSuchCell, find_table_cell, names_of
-from specloss.analysis.tables import make_table
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.tables.catalogue import make_table
+from specloss.experiment.study import Study
+from specloss.reviewer.names import TARGET, NoSuchCell, find_table_cell, names_of
+from specloss.reviewer.value import cell_text, measure_cell, missing_runs, papers_numbers
 
 
 @pytest.fixture(scope="module")

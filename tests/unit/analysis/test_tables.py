@@ -14,13 +14,13 @@ import pytest
 from synthetic import as_trees, write_experiment
 
 from specloss.analysis import TABLES, tables_for, write_table
-from specloss.analysis.evidence import Evidence
-from specloss.analysis.study import Study
-from specloss.analysis.summary import summarise
-from specloss.analysis.table import OVERALL
-from specloss.analysis.tables import MAKERS, make_table
-from specloss.analysis.verdicts import FASTER_BUT_WORSE, WORSE
-from specloss.schema import GRADED
+from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.evidence.verdicts import FASTER_BUT_WORSE, WORSE
+from specloss.analysis.tables.catalogue import MAKERS, make_table
+from specloss.analysis.tables.table import OVERALL
+from specloss.experiment.schema import GRADED
+from specloss.experiment.study import Study
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,11 @@ import yaml
 from benchmark_data import OURS
 from places import DEMO, ROOT
 
-from specloss.benchmarks import BenchmarkError, UnreachableError, get_benchmark, hub
-from specloss.benchmarks.rows import read_file
-from specloss.config import ConfigError, expand, parse_config
-from specloss.plan import make_plan
+from specloss.benchmarks import BenchmarkError, UnreachableError, get_benchmark
+from specloss.benchmarks.sources import hub
+from specloss.benchmarks.sources.rows import read_file
+from specloss.experiment.config import ConfigError, expand, parse_config
+from specloss.experiment.plan import make_plan
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_a_file_of_several_benchmarks_is_read_once_for_all_cells(config, tmp_pat
     path = tmp_path / "items.jsonl"
     path.write_bytes(GOOD)
     read = []
-    monkeypatch.setattr("specloss.config.file_hash", lambda path: read.append(path) or "0123")
+    monkeypatch.setattr("specloss.experiment.config.file_hash", lambda path: read.append(path) or "0123")
     own(config, path)
     config["benchmarks"] |= {"again": config["benchmarks"]["own"] | {"max_new_tokens": 4}}
     config["seeds"] = list(range(50))

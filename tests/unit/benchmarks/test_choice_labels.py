@@ -6,7 +6,7 @@ import pytest
 from benchmark_data import OURS, real
 
 from specloss.benchmarks import Grade, include
-from specloss.benchmarks.choices import LABELS, stated_letter
+from specloss.benchmarks.parsing.choices import LABELS, stated_letter
 
 TEXTS = json.loads((OURS / "labels.json").read_text(encoding="utf-8"))
 

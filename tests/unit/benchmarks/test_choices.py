@@ -7,7 +7,7 @@ import pytest
 from benchmark_data import OURS, real
 
 from specloss.benchmarks import BenchmarkError, Grade, include
-from specloss.benchmarks.choices import stated_letter
+from specloss.benchmarks.parsing.choices import stated_letter
 
 RIGHT = [
     "B",

@@ -6,7 +6,7 @@ import pytest
 from benchmark_data import OURS, real
 
 from specloss.benchmarks import BenchmarkError, bfcl
-from specloss.benchmarks.calls import MAX_CHARACTERS, parse_calls
+from specloss.benchmarks.parsing.calls import MAX_CHARACTERS, parse_calls
 
 # The published answers of these name parameters that the functions do not have.
 CONTRADICTORY = {"parallel_multiple": ["parallel_multiple_12", "parallel_multiple_26"], "parallel": []}

@@ -11,7 +11,7 @@ from benchmark_data import OURS
 from places import DEMO
 
 from specloss.benchmarks import LOCAL_FILES, MODULES, BenchmarkError, get_benchmark
-from specloss.decoding.prompting import PromptError, check_prompts
+from specloss.models.prompting import PromptError, check_prompts
 
 TASK = {"prompt": "Add one.", "code": "def f(x):\n    return x + 1", "test": "assert f(2) == 3", "test_imports": []}
 ROWS = {

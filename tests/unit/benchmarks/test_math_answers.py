@@ -6,7 +6,7 @@ import pytest
 from benchmark_data import OURS, real
 
 from specloss.benchmarks import Grade, aime, gsm8k, math
-from specloss.benchmarks.answers import final_answer, grade_answer
+from specloss.benchmarks.parsing.numbers import final_answer, grade_answer
 
 EQUIVALENT = [  # reference, text
     ("3/4", r"\boxed{\frac{3}{4}}"),

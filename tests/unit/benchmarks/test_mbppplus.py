@@ -11,11 +11,11 @@ import pytest
 
 from specloss.benchmarks import BenchmarkError, get_benchmark, mbppplus
 from specloss.benchmarks.sandbox import isolation
-from specloss.cells import Cell
 from specloss.cluster.supervisor import available_cores
-from specloss.grading import grade_all
-from specloss.schema import GENERATIONS
-from specloss.scoring import score_cell
+from specloss.experiment.cells import Cell
+from specloss.experiment.schema import GENERATIONS
+from specloss.scoring.grade import grade_all
+from specloss.scoring.score import score_cell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 

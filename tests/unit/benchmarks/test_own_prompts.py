@@ -6,9 +6,9 @@ import pytest
 from benchmark_data import OURS
 
 from specloss.benchmarks import BenchmarkError, Grade, Item, prompts
-from specloss.cells import Cell
+from specloss.common.files import file_hash
 from specloss.decoding.cell import decode_cell, load_items
-from specloss.files import file_hash
+from specloss.experiment.cells import Cell
 
 FILE = OURS / "prompts.jsonl"
 

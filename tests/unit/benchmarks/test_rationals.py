@@ -7,8 +7,8 @@ from fractions import Fraction
 import pytest
 
 from specloss.benchmarks import aime, gsm8k, math
-from specloss.benchmarks.answers import equal, final_answer, last_boxed
-from specloss.benchmarks.rationals import MAX_BITS, TooLargeError, may_be_large, rational
+from specloss.benchmarks.parsing.numbers import equal, final_answer, last_boxed
+from specloss.benchmarks.parsing.rationals import MAX_BITS, TooLargeError, may_be_large, rational
 
 VALUES = [
     ("3/6", Fraction(1, 2)),

@@ -9,16 +9,16 @@ import pytest
 import yaml
 from places import DEMO, ROOT
 
-from specloss.analysis.study import Study
-from specloss.analysis.unsafe import unsafe_benchmarks
+from specloss.analysis.evidence.unsafe import unsafe_benchmarks
 from specloss.benchmarks import mbppplus
 from specloss.benchmarks.sandbox import Isolation, SandboxError, permitted, run_tests
-from specloss.cells import Cell
-from specloss.config import ConfigError, parse_config
 from specloss.doctor import Doctor
-from specloss.plan import make_plan
-from specloss.schema import GENERATIONS
-from specloss.scoring import score_cell
+from specloss.experiment.cells import Cell
+from specloss.experiment.config import ConfigError, parse_config
+from specloss.experiment.plan import make_plan
+from specloss.experiment.schema import GENERATIONS
+from specloss.experiment.study import Study
+from specloss.scoring.score import score_cell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 
@@ -62,7 +62,7 @@ def test_without_what_is_not_essential_code_is_run_and_it_is_said():
 
 
 def test_a_plan_is_refused_before_any_decoding(weak, config, monkeypatch):
-    monkeypatch.setattr("specloss.plan._check_prompts", lambda *_: None)  # the demo's tokenizer has no words
+    monkeypatch.setattr("specloss.experiment.plan._check_prompts", lambda *_: None)  # the demo's tokenizer has no words
     with pytest.raises(ConfigError, match=r"benchmarks\.code: model-written code is not run"):
         make_plan(config, "my.yaml")
     config["benchmarks"]["code"]["grading"] = {"sandbox": "unsafe"}

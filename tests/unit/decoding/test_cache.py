@@ -4,7 +4,7 @@ import pytest
 import torch
 from exactness import assert_close, sums_of
 
-from specloss.decoding.cache import RaggedCache
+from specloss.models.calling.cache import RaggedCache
 
 
 @pytest.fixture(params=["exact_pair", "pair"])

@@ -5,7 +5,7 @@ import torch
 from exactness import rounding, sums_of
 
 from specloss import decode
-from specloss.schema import STEPS
+from specloss.experiment.schema import STEPS
 from specloss.verification import RULES
 
 TOKENS = 48

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from specloss import decode
-from specloss.decoding import forward
-from specloss.decoding.cache import RaggedCache
-from specloss.decoding.forward import Forward
+from specloss.models.calling import forward
+from specloss.models.calling.cache import RaggedCache
+from specloss.models.calling.forward import Forward
 
 
 @pytest.fixture(autouse=True)

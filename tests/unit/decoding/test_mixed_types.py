@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specloss import decode
-from specloss.decoding.forward import _LEARNED
+from specloss.models.calling.forward import _LEARNED
 
 TREE = {"total_token": 12, "depth": 3, "top_k": 3}
 TYPES = [

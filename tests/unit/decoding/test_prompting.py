@@ -14,9 +14,9 @@ from specloss import decode
 from specloss.benchmarks import Item
 from specloss.cluster.output import write_cell
 from specloss.cluster.worker import Decoded
-from specloss.config import expand, parse_config
 from specloss.decoding.cell import decode_cell
-from specloss.decoding.prompting import PromptError, encode, prepare
+from specloss.experiment.config import expand, parse_config
+from specloss.models.prompting import PromptError, encode, prepare
 
 WORDS = ["<s>", "<pad>", "user", "system", "assistant", "hello", "there", "26", "Jul", "2024", ":"]
 TURNS = (

@@ -11,14 +11,14 @@ from exactness import rounding
 from places import DEMO, ROOT
 
 from specloss import decode, load_pair
-from specloss.analysis.summary import summarise
+from specloss.analysis.evidence.summary import summarise
 from specloss.cluster.output import write_cell
-from specloss.cluster.provenance import package_versions
 from specloss.cluster.worker import Decoded
+from specloss.common.provenance import package_versions
 from specloss.decoding.cell import count_problems, decode_cell
+from specloss.experiment.plan import make_plan
 from specloss.models import ModelError
-from specloss.plan import make_plan
-from specloss.scoring import score_cell
+from specloss.scoring.score import score_cell
 
 TREE = {"total_token": 16, "depth": 3, "top_k": 4}
 

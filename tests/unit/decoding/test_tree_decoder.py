@@ -9,13 +9,13 @@ from places import DEMO
 from specloss import decode, load_pair
 from specloss.decoding.api import decode_prompts
 from specloss.decoding.loop import Prompt
-from specloss.decoding.shape import TreeShape
 from specloss.decoding.trace import Trace
 from specloss.decoding.tree import DraftedTree, TreeDrafter
 from specloss.decoding.tree_decoder import TreeDecoder
 from specloss.decoding.warp import Warper
+from specloss.experiment.schema import STEPS
 from specloss.models.pair import LoadedPair
-from specloss.schema import STEPS
+from specloss.models.tree_shape import TreeShape
 from specloss.verification import RULES, TREE_FORMS, get_rule, get_tree_rule
 
 SHAPE = {"total_token": 14, "depth": 2, "top_k": 4}

@@ -13,10 +13,10 @@ from transformers import GPT2Config, LlamaConfig
 
 from specloss import decode, load_pair
 from specloss.benchmarks import Item
-from specloss.config import parse_config
-from specloss.decoding.prompting import PromptError, check_prompts
 from specloss.doctor import Doctor
+from specloss.experiment.config import parse_config
 from specloss.models.context import UNLIMITED, head_note, pair_context
+from specloss.models.prompting import PromptError, check_prompts
 
 
 def llama(context, **rope):

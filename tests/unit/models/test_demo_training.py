@@ -12,7 +12,7 @@ from places import ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from specloss.benchmarks import chain
-from specloss.models import demo_training
+from specloss.making import demo_pair as demo_training
 
 TINY_MODEL = dict(
     layers=1, width=16, feedforward=16, heads=2, steps=3, batch_tokens=256, learning_rate=1e-3, word_skew=0.5

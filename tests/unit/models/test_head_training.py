@@ -11,11 +11,11 @@ from places import DEMO, ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from specloss.benchmarks import chain
-from specloss.config import ConfigError
+from specloss.experiment.config import ConfigError
+from specloss.making.demo_pair import build_tokenizer
+from specloss.making.eagle3_head import HeadTraining, Text, draw_batches, look_up, run_losses, train_head, write_texts
 from specloss.models import ModelError
-from specloss.models.demo_training import build_tokenizer
 from specloss.models.eagle3 import load_head
-from specloss.models.head_training import HeadTraining, Text, draw_batches, look_up, run_losses, train_head, write_texts
 
 SHIPPED_CONFIG = ROOT / "config/train_demo_eagle3.yaml"
 SHIPPED_HEAD = DEMO / "eagle3"

@@ -16,8 +16,8 @@ from places import DEMO, ROOT
 from transformers import GenerationConfig
 
 import specloss
-from specloss.decoding.cache import RaggedCache
 from specloss.models import ModelError, load_pair, loading
+from specloss.models.calling.cache import RaggedCache
 from specloss.models.checkpoint import fingerprint, locate
 
 

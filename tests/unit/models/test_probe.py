@@ -17,11 +17,11 @@ from transformers import (
     RoFormerConfig,
 )
 
-from specloss.decoding import probe as probing
-from specloss.decoding.probe import Passed, probe, tolerance
+from specloss.decoding.families import small_model, try_family
 from specloss.models import ModelError, load_pair
+from specloss.models.calling import probe as probing
+from specloss.models.calling.probe import Passed, probe, tolerance
 from specloss.models.checkpoint import Checkpoint, locate
-from specloss.models.families import small_model, try_family
 from specloss.models.loading import check_config, load_model
 from specloss.models.pair import probe_checkpoint
 from specloss.models.positions import boundaries, effective_context
@@ -122,7 +122,7 @@ def test_a_family_that_is_not_served_is_refused_in_one_line(family):
 
 @pytest.mark.slow
 def test_no_causal_family_of_transformers_is_wrong_or_crashes():
-    from specloss.models.families import sweep
+    from specloss.decoding.families import sweep
 
     outcomes = list(sweep())
     assert len(outcomes) > 150

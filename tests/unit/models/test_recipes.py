@@ -13,14 +13,14 @@ from places import DEMO, ROOT
 from wheels import write_wheel
 
 import specloss
-from specloss.config import ConfigError, expand, parse_config
+from specloss.experiment.config import ConfigError, expand, parse_config
+from specloss.experiment.plan import make_plan
+from specloss.making.distillation import distil_draft, write_texts
+from specloss.making.fetching import convert_gguf, fetch_gguf
+from specloss.making.recipe import Distil, Wheel
 from specloss.models import ModelError, load_pair
 from specloss.models.checkpoint import locate
-from specloss.models.distillation import distil_draft, write_texts
-from specloss.models.fetching import convert_gguf, fetch_gguf
 from specloss.models.loading import load_model, load_tokenizer
-from specloss.models.recipe import Distil, Wheel
-from specloss.plan import make_plan
 
 SETTINGS = Distil(teacher="t", layers=2, texts=8, text_tokens=96, steps=12, batch=4, learning_rate=3e-3)
 

@@ -24,7 +24,7 @@ class OutOfMemoryError(RuntimeError):
 def decode_cell(pair, cell, indices, *, batch_size, trace):
     import pyarrow as pa
 
-    from specloss.schema import GENERATIONS, STEPS
+    from specloss.experiment.schema import GENERATIONS, STEPS
 
     options = cell.settings["benchmark"]["options"]
     if batch_size > options.get("rows", batch_size):

@@ -1,0 +1,1 @@
+"""The report: one self-contained HTML page that opens with the verdicts."""

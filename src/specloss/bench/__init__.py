@@ -1,1 +1,0 @@
-"""`python -m specloss.bench`: how fast decoding is, and what the workflow adds."""

@@ -1,0 +1,1 @@
+"""Where problems come from: rows of local files, and data sets of the hub."""

@@ -1,0 +1,393 @@
+"""From a config to everything that the workflow needs to know before its first job, checked before any work."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, create_model
+
+from specloss.benchmarks import Item, UnreachableError, get_benchmark
+from specloss.benchmarks.sandbox import SandboxError
+from specloss.common.files import write_text
+from specloss.common.section import Model
+from specloss.experiment.cells import (
+    EXPERIMENT,
+    GRADED,
+    Batch,
+    Cell,
+    batch_folder,
+    batch_mark,
+    format_param,
+    plan_batches,
+    read_batch,
+    write_batches,
+)
+from specloss.experiment.config import (
+    Benchmark,
+    ConfigError,
+    Experiment,
+    bound_rule,
+    expand,
+    matched_setting,
+    parse_config,
+    read_config,
+    read_values,
+    validated,
+)
+from specloss.scoring.grade import is_slow
+
+
+class Arguments(Model):
+    """Base of a function's arguments as a config gives them: nothing is converted, as nothing is on the way there."""
+
+    model_config = ConfigDict(strict=True)
+
+
+SCORING_THREADS = 8  # at most, of one cell whose grading is slow: other cells are graded beside it
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment's cells and where everything goes."""
+
+    experiment: Experiment
+    source: str
+    cells: tuple[Cell, ...]
+    targets: frozenset[str] = frozenset()  # files of single cells that are asked for
+
+    @property
+    def results(self) -> Path:
+        """Folder of all experiments' outputs."""
+        return Path(self.experiment.results)
+
+    @property
+    def folder(self) -> Path:
+        """This experiment's results."""
+        return self.results / self.experiment.name
+
+    def summary_of(self, experiment: str) -> str:
+        """The summary of another experiment, which a run of that one makes."""
+        return str(self.results / experiment / "summary.parquet")
+
+    @property
+    def reports(self) -> Path:
+        """This experiment's tables, figures and report."""
+        return Path(self.experiment.reports) / self.experiment.name
+
+    @property
+    def file(self) -> Path:
+        """The effective config and all cells, for everything downstream."""
+        return self.folder / EXPERIMENT
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """What `file` has."""
+        return {
+            "source": self.source,
+            # not where it runs: the same tables follow on a cluster and on a laptop, none is made again for that
+            "config": self.experiment.model_dump(exclude={"cluster"}),
+            "settings": self._settings(),
+            "cells": [cell.to_dict() for cell in self.cells],
+        }
+
+    @cached_property
+    def batches(self) -> dict[str, Batch | None]:
+        """Decode job of each cell id; None for a cell that is whole already.
+
+        Cells that are asked for by their files are in jobs of their own, so that no other is decoded with them.
+        """
+        size = self.experiment.cluster.cells_per_job
+        asked = [cell for cell in self.cells if self._file(cell) in self.targets]
+        rest = [cell for cell in self.cells if self._file(cell) not in self.targets]
+        return plan_batches(asked, self.results, size) | plan_batches(rest, self.results, size)
+
+    def _file(self, cell: Cell) -> str:
+        return str(cell.folder(self.results) / GRADED)
+
+    def graded(self) -> list[str]:
+        """The scored file of every cell."""
+        return [self._file(cell) for cell in self.cells]
+
+    def table_cell_files(self, path: str) -> list[str]:
+        """The scored files that a cell of a table is made of; `path` is its `TableCell.path`."""
+        from specloss.experiment.study import Study
+        from specloss.reviewer.names import find_table_cell, names_of
+
+        names = names_of(path)
+        cell = find_table_cell(Study.from_dict(self.content), **names | {"table": int(names["table"])})
+        return [self._file(run) for run in cell.cells]
+
+    def batch_marks(self, cell_id: str) -> list[str]:
+        """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
+        if cell_id not in self.batches:
+            raise ConfigError(f"{self.source} has no cell {cell_id!r}; for example {self.cells[0].id!r}")
+        batch = self.batches[cell_id]
+        return [str(batch_mark(self.results, batch))] if batch else []
+
+    def grading(self, cell_id: str) -> dict[str, Any]:
+        """How a cell's benchmark is graded."""
+        return self._benchmark(cell_id).grading
+
+    def scoring_threads(self, cell_id: str) -> int:
+        """Cores for the scoring of a cell: several where grading is slow. Snakemake gives no more than there are."""
+        return SCORING_THREADS if is_slow(self._benchmark(cell_id).task) else 1
+
+    def _benchmark(self, cell_id: str) -> Benchmark:
+        return next(
+            benchmark for name, benchmark in self.experiment.benchmarks.items() if f"/benchmark={name}/" in cell_id
+        )
+
+    def made_models(self, pair: str) -> list[str]:
+        """The files of a pair's models that the workflow makes."""
+        chosen = self.experiment.pairs[pair]
+        return self.experiment.recipes.files(chosen.target, chosen.draft)
+
+    @cached_property
+    def _batches_by_id(self) -> dict[str, Batch]:
+        return {batch.id: batch for batch in self.batches.values() if batch}
+
+    def batch_models(self, batch_id: str) -> list[str]:
+        """The same for a decode job's pair."""
+        # in a job that is tried again, some of its cells are whole by now, and what is left would be cut otherwise
+        batch = (
+            self._batches_by_id.get(batch_id)
+            or read_batch(batch_folder(self.results, self.experiment.name) / f"{batch_id}.json")[0]
+        )
+        return self.made_models(batch.cells[0].pair)
+
+    def write(self) -> None:
+        """Write `experiment.json` (if it changed), the batch files, and what is pending for the progress line."""
+        cluster = self.experiment.cluster.model_dump()
+        decoding = self.experiment.decoding.model_dump(include={"batch_size", "trace"})
+        write_text(self.file, json.dumps(self.content, indent=1))
+        write_batches(list(self._batches_by_id.values()), self.results, cluster | decoding)
+        left = [cell for cell in self.cells if not cell.is_whole(self.results)]
+        for batch in {batch.id: batch for cell in left if (batch := self.batches[cell.id])}.values():
+            batch_mark(self.results, batch).unlink(missing_ok=True)  # finished once, but its cells were removed since
+        pending = sum(not self.targets or self._file(cell) in self.targets for cell in left)
+        if (self.folder / "summary.parquet").exists() and not all(map(os.path.exists, self.graded())):
+            self.file.touch()  # a missing cell does not move Snakemake to make the summary again, a newer input does
+        if pending:
+            write_text(self.folder / "run.json", json.dumps({"pending": pending, "started": time.time()}))
+
+    def _settings(self) -> list[dict[str, Any]]:
+        """Each (method, param) once, with the setting that it must be compared with."""
+        tree = self.experiment.decoding.tree is not None
+        settings = {}
+        for cell in self.cells:
+            if (cell.method, cell.param) not in settings:
+                rule, options = cell.settings["rule"], cell.settings["options"]
+                matched = matched_setting(cell.method, rule, cell.param, options, tree=tree)
+                settings[cell.method, cell.param] = {
+                    "method": cell.method,
+                    "rule": rule,
+                    "param": cell.param,
+                    "options": options,
+                    "matched": [matched[0], matched[2]] if matched else None,
+                    "lossless": bound_rule(rule, cell.param, options, tree).lossless,
+                }
+        return list(settings.values())
+
+
+def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[str] = ()) -> Plan:
+    """Validate a config's plain values and expand it. ConfigError, in one line, on anything wrong.
+
+    `check` also looks at what the config names: models, benchmarks, the results folder, and cells of an earlier run
+    that were made with other settings. Among `targets`, the files of single cells are decoded by themselves.
+    """
+    experiment = parse_config(config, source)
+    try:
+        plan = Plan(experiment, source, tuple(expand(experiment)))
+        files = set(plan.graded())
+        for target in targets:
+            if target.startswith(f"{plan.folder}/cells/") and target not in files:
+                near = difflib.get_close_matches(target, files, n=1, cutoff=0)
+                raise ConfigError(f"no cell has the file {target}; the nearest is {near[0]}")
+        plan = replace(plan, targets=files.intersection(targets).union(_of_table_cells(plan, targets)))
+        if check:
+            _check_pairs(experiment)
+            _check_prompts(experiment, _check_benchmarks(experiment))
+            _check_writable(plan.folder)
+            _check_writable(plan.reports)
+            _check_finished(plan)
+    except ConfigError as error:
+        raise ConfigError(f"{source}: {error}") from None
+    return plan
+
+
+def plan_of(path: Path, check: bool = True) -> Plan:
+    """The plan of a config (YAML) or of an `experiment.json`, by `make_plan`. ConfigError, in one line."""
+    return make_plan(read_values(path), str(path), check)
+
+
+def outline_of(path: Path) -> Plan:
+    """The same without cells, for what only reads results: neither models nor benchmarks need be there."""
+    return Plan(read_config(path), str(path), ())
+
+
+def _of_table_cells(plan: Plan, targets: Iterable[str]) -> set[str]:
+    """The scored files that the cells of tables among the targets need."""
+    from specloss.reviewer.names import TARGET
+
+    found: set[str] = set()
+    for target in targets:
+        if match := TARGET.fullmatch(target.removeprefix(f"{plan.reports}/cells/")):
+            found.update(plan.table_cell_files(match["path"]))
+    return found
+
+
+def _check_pairs(experiment: Experiment) -> None:
+    from specloss.models.checkpoint import ModelError, locate
+    from specloss.models.tokenizers import check_models
+
+    made = experiment.models
+    for name, recipe in made.items():
+        try:
+            if recipe.distil and recipe.distil.teacher not in made:
+                locate(recipe.distil.teacher).check()
+        except ModelError as error:
+            raise ConfigError(f"models.{name}.distil.teacher: {error}") from None
+    for name, pair in experiment.pairs.items():
+        try:
+            if not {pair.target, pair.draft} & made.keys():
+                check_models(pair.target, pair.draft, pair.target_revision, pair.draft_revision, pair.kind)
+            elif pair.target not in made:
+                locate(pair.target, pair.target_revision).check()
+            elif pair.draft not in made:
+                locate(pair.draft, pair.draft_revision).check(tokenizer=pair.kind != "eagle3")
+        except ModelError as error:
+            raise ConfigError(f"pairs.{name}: {error}") from None
+
+
+def check_architectures(plan: Plan) -> None:
+    """Whether the local models can be decoded, by a probe of each that has not passed; hub models: once loaded.
+
+    A pair for a GPU that is not here is only looked at.
+    ConfigError, in one line. Not a part of `make_plan`, which every job asks for: it imports transformers.
+    """
+    from specloss.models.checkpoint import ModelError, locate
+    from specloss.models.loading import load_config
+    from specloss.models.pair import probe_checkpoint
+
+    recipes = plan.experiment.recipes
+    for name, pair in plan.experiment.pairs.items():
+        for role in ("target", "draft") if pair.kind == "draft" else ("target",):  # a head is no model of its own
+            model = getattr(pair, role)
+            try:
+                if all(map(os.path.exists, recipes.files(model))) and (found := locate(recipes.place(model))).local:
+                    load_config(found, pair.trust_remote_code)
+                    if pair.kind == "draft":  # a target with a head is probed with it, when both are loaded
+                        probe_checkpoint(found, pair.dtype, pair.device, pair.attention, pair.trust_remote_code)
+            except ModelError as error:
+                raise ConfigError(f"{plan.source}: pairs.{name}.{role}: {error}") from None
+
+
+def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
+    """The items of every benchmark. ConfigError for bad arguments and items, and for all data that is out of reach."""
+    items, far = {}, []
+    for name, benchmark in experiment.benchmarks.items():
+        at = f"benchmarks.{name}"
+        try:
+            module = get_benchmark(benchmark.task)
+            check_arguments(module.load, benchmark.options, f"{at}.options")
+            check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
+            if hasattr(module, "permitted"):
+                module.permitted(benchmark.grading.get("sandbox", "required"))
+            items[name] = module.load(**benchmark.options)
+            if hasattr(module, "check"):
+                module.check(items[name], **benchmark.grading)
+        except UnreachableError as error:
+            far.append(f"{at} ({error.dataset})")
+            continue
+        except ConfigError:
+            raise
+        except (ValueError, SandboxError) as error:
+            raise ConfigError(f"{at}: {error}") from None
+        if not items[name]:
+            raise ConfigError(
+                f"{at}: the benchmark is empty: {benchmark.task} with {benchmark.options} has no problems"
+            )
+    if far:
+        raise ConfigError(
+            f"cannot reach the hub, and its local cache does not have the data of {', '.join(far)}; run this where the "
+            "hub can be reached, or name local copies in options.file"
+        )
+    return items
+
+
+def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
+    """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
+    from specloss.models.prompting import PromptError, check_prompts
+
+    recipes = experiment.recipes
+    for pair_name, pair in experiment.pairs.items():
+        if not all(map(os.path.exists, recipes.files(pair.target, pair.draft))):
+            continue  # its models are yet to be made
+        target, draft = recipes.place(pair.target), recipes.place(pair.draft)
+        for name, benchmark in experiment.benchmarks.items():
+            try:
+                check_prompts(items[name], benchmark.chat, pair.kind, target, draft, pair.trust_remote_code)
+            except PromptError as error:
+                raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
+
+
+def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: str, given: int = 0) -> None:
+    """Check keyword arguments against a function's signature and annotations, but for the first `given` parameters.
+
+    ConfigError, in one line, begins with `at` and names the key.
+    """
+    parameters = list(inspect.signature(function, eval_str=True).parameters.values())[given:]
+    fields = {
+        parameter.name: (
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for parameter in parameters
+    }
+    if not fields and values:
+        raise ConfigError(f"{at}: this benchmark takes none, got {', '.join(values)}")
+    validated(create_model("Arguments", __base__=Arguments, **fields), values, at)
+
+
+def _check_writable(folder: Path) -> None:
+    """ConfigError if the folder cannot be written, or made; nothing is made."""
+    there = next(place for place in (folder, *folder.parents) if os.path.lexists(place) or place == place.parent)
+    try:
+        for part in folder.relative_to(there).parts:
+            (there / part).exists()  # an error for a name that is too long
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise ConfigError(f"cannot write to {folder}: {os.strerror(error.errno or 0)}") from None
+
+
+def _check_finished(plan: Plan) -> None:
+    for cell in plan.cells:
+        if not cell.is_whole(plan.results):
+            continue
+        if reason := cell.stale_reason(plan.results):
+            raise ConfigError(
+                f"{cell.folder(plan.results)}: {reason}; give the experiment another name, or remove that folder to "
+                f"decode the cell again, or {plan.folder} to begin anew"
+            )
+
+
+def describe(plan: Plan) -> str:
+    """One line on the size of the experiment."""
+    experiment = plan.experiment
+    settings = {(cell.method, format_param(cell.param)) for cell in plan.cells}
+    whole = sum(cell.is_whole(plan.results) for cell in plan.cells)
+    return (
+        f"{experiment.name}: {len(plan.cells)} cells = {len(experiment.pairs)} pair x {len(experiment.benchmarks)} "
+        f"benchmarks x {len(settings)} settings x {len(experiment.seeds)} seeds; {whole} decoded already"
+    )

@@ -1,0 +1,1 @@
+"""`python -m specloss.speed`: how fast decoding is, and what the workflow adds."""
