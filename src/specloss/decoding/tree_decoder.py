@@ -198,7 +198,7 @@ class TreeDecoder(Decoder):
             p,
             p,  # of the draft only the children count: what compares p with all of q is not asked for
             self.rule(p, children, q),
-            target=chain.target(p) if chain.spec.compares_truncated else None,
+            target=chain.target(p) if chain.compares_truncated else None,
             allowed=chain.allowed(p),
             keys=[name for name in self.trace.distortion if name not in ("tv_pq", "coupling_loss")],
         )

@@ -17,6 +17,7 @@ from specloss.screen.estimate import screen, screened_settings
 from specloss.screen.places import POLICY, trace_key, trace_path, tracing_cell
 from specloss.screen.recording import TraceFile
 from specloss.verification import RULES
+from specloss.verification.registry import is_gate
 
 WORDS = {
     "be_expected": "BE",
@@ -81,7 +82,7 @@ def read_screen(out: Path) -> pd.DataFrame:
 
 def gates(table: pd.DataFrame) -> pd.DataFrame:
     """Rows of the rules that gate on an allowed set and lose acceptance by it: they match a truncation baseline."""
-    gating = [name for name, spec in RULES.items() if spec.compares_truncated and not spec.truncates]
+    gating = [name for name, spec in RULES.items() if is_gate(spec)]
     return table[table["rule"].isin(gating)]
 
 

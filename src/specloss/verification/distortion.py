@@ -51,7 +51,7 @@ def distortion(
             wanted &= set(KEYS_OF_P_AND_Q)
         if not wanted.isdisjoint(("allowed_mass", "tv_pi_target", "kl_pi_target")):
             allowed = rule.allowed(p)
-            target = truncate(p, allowed) if rule.spec.compares_truncated else None
+            target = truncate(p, allowed) if rule.compares_truncated else None
         mass = rule(p, q) if mass is None and not wanted.issubset(KEYS_OF_P_AND_Q) else mass
     else:
         mass = rule

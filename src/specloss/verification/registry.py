@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from specloss.verification import capping, cascades, rules
+from specloss.verification import cascades, rules
 from specloss.verification.allowed import eta_set, min_p_set
 from specloss.verification.blockwise import BlockwiseRule
 from specloss.verification.rule import COUPLINGS, Interval, Option, Rule, RuleSpec
@@ -77,14 +77,14 @@ RULES: dict[str, RuleSpec] = {
     ),
     "adaptive_interpolation": _lenience_rule(function=rules.adaptive_interpolation),
     "overshoot_ceiling": _lenience_rule(function=rules.overshoot_ceiling),
-    "capped_truncation": _capped_rule(function=capping.capped_truncation, options={"p_base": P_BASE}),
+    "capped_truncation": _capped_rule(function=rules.capped_truncation, options={"p_base": P_BASE}),
     # Table 6: where the ceiling applies x what happens to the tail that does not overshoot.
     **{
         f"cap_{cap}_{tail}_tail": _capped_rule(
-            function=partial(capping.capped_truncation, cap=cap, tail=tail), options={"p_base": P_BASE}
+            function=partial(rules.capped_truncation, cap=cap, tail=tail), options={"p_base": P_BASE}
         )
-        for cap in capping.CAPS
-        for tail in capping.TAILS
+        for cap in rules.CAPS
+        for tail in rules.TAILS
     },
     "cascade_chow": _cascade_rule(function=cascades.cascade_chow),
     "cascade_diff": _cascade_rule(function=cascades.cascade_diff),
@@ -117,6 +117,12 @@ def look_up(name: str, param: float | None = None) -> RuleSpec:
     return spec
 
 
+def is_gate(spec: RuleSpec) -> bool:
+    """Whether a rule is compared with a truncated target that is not its own: it accepts whatever that one allows."""
+    baseline = spec.matched_baseline
+    return not spec.truncates and baseline is not None and RULES[baseline].truncates
+
+
 def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
     """The rule `name` with its parameter and options bound and checked.
 
@@ -125,15 +131,22 @@ def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
     """
     spec = look_up(name, param)
     bound = bind_options(name, valid_options(name), options)
-    return (spec.build or Rule)(name, spec, None if param is None else float(param), bound)
+    return (spec.build or Rule)(
+        name, spec, None if param is None else float(param), bound, _baseline(spec, param, bound)
+    )
+
+
+def _baseline(spec: RuleSpec, param: float | None, options: Mapping[str, Any]) -> Rule | None:
+    """What a rule is to be compared with: its baseline at the same parameter and the options that they share."""
+    if spec.matched_baseline is None:
+        return None
+    shared = {key: options[key] for key in spec.baseline_options}
+    return get_rule(spec.matched_baseline, param if RULES[spec.matched_baseline].param else None, **shared)
 
 
 def matched_rule(rule: Rule) -> Rule | None:
     """The baseline to compare `rule` with, at the same parameter and shared options; None for standard SD."""
-    if rule.matched_baseline is None:
-        return None
-    param = rule.param if RULES[rule.matched_baseline].param else None
-    return get_rule(rule.matched_baseline, param, **{key: rule.options[key] for key in rule.baseline_options})
+    return rule.baseline
 
 
 def bind_options(name: str, known: Mapping[str, Option], options: Mapping[str, Any]) -> dict[str, Any]:

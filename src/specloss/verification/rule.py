@@ -75,11 +75,6 @@ class RuleSpec:
     options: Mapping[str, Option] = field(default_factory=dict)
     build: type[Rule] | None = None  # a subclass of Rule for rules that are no token rules
 
-    @property
-    def compares_truncated(self) -> bool:
-        """Whether the distribution this rule is compared with is p_A: the truncation baselines and the gates."""
-        return self.truncates or self.matched_baseline in ("min_p_sampling", "eta_sampling")
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -112,11 +107,20 @@ class Rule:
 
     per_token = True  # whether the rule is a pair (y, rho) at one position; block rules are not
 
-    def __init__(self, name: str, spec: RuleSpec, param: float | None, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: RuleSpec,
+        param: float | None,
+        options: Mapping[str, Any],
+        baseline: Rule | None = None,
+    ) -> None:
+        """`baseline` is the matched baseline, bound as well; None for standard SD."""
         self.name = name
         self.spec = spec
         self.param = param
         self.options = MappingProxyType(dict(options))
+        self.baseline = baseline
         # Coupling and bonus are the same for every rule and handled here; the function sees only its own options.
         self._arguments = {k: v for k, v in options.items() if k not in ("coupling", "bonus")}
         self._maximal = options.get("coupling") == "maximal"
@@ -135,6 +139,11 @@ class Rule:
     def baseline_options(self) -> tuple[str, ...]:
         """Names of the options that the matched baseline has to share with this rule to be its match."""
         return self.spec.baseline_options
+
+    @property
+    def compares_truncated(self) -> bool:
+        """Whether it is compared with a truncated target p_A: the truncation baselines, and the gates by theirs."""
+        return self.spec.truncates or (self.baseline is not None and self.baseline.spec.truncates)
 
     @property
     def lossless(self) -> bool:
@@ -169,7 +178,7 @@ class Rule:
     def target(self, p: Tensor, q: Tensor | None = None) -> Tensor:
         """The distribution [..., vocab] to compare with: p_A for truncation baselines and gates, p otherwise."""
         (p,) = at_least_float32(p)
-        return truncate(p, self.allowed(p)) if self.spec.compares_truncated else p
+        return truncate(p, self.allowed(p)) if self.compares_truncated else p
 
     def bonus(self, p: Tensor, q: Tensor | None = None) -> Tensor:
         """Distribution [..., vocab] of the bonus token after a fully kept block; `q` only if `bonus_needs_q`.

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from specloss.verification.allowed import eta_of
-from specloss.verification.registry import BONUS, DELTA, P_BASE, bind_options, get_rule, look_up, matched_rule
+from specloss.verification.registry import BONUS, DELTA, P_BASE, RULES, bind_options, get_rule, look_up, matched_rule
 from specloss.verification.registry import valid_options as valid_chain_options
 from specloss.verification.rule import Option
 from specloss.verification.tree_rule import TreeForm, TreeRule
@@ -81,9 +81,12 @@ _mixture = partial(TreeForm, accept=lossless, mixes=True)
 _capped = partial(TreeForm, options={"threshold": THRESHOLD, "p_base": P_BASE})
 
 TREE_FORMS: dict[str, TreeForm] = {
-    "standard_sd": TreeForm(accept=lossless),
-    "min_p_sampling": TreeForm(accept=lossless),
-    "eta_sampling": TreeForm(accept=lossless, options={"delta": DELTA}),
+    # lossless for whatever the rule aims at: standard SD and the truncation baselines
+    **{
+        name: TreeForm(accept=lossless, options=spec.options)
+        for name, spec in RULES.items()
+        if spec.exact and spec.build is None
+    },
     "spec_cascade": TreeForm(accept=spec_cascade, options={"threshold": THRESHOLD}),
     "typical_acceptance": TreeForm(
         accept=typical_acceptance, options={"threshold": THRESHOLD, "gate": GATE, "delta": DELTA}
@@ -105,8 +108,14 @@ TREE_FORMS: dict[str, TreeForm] = {
 
 
 def valid_tree_options(name: str) -> dict[str, Option]:
-    """The options on trees of the rule `name`, which must have a tree form."""
-    return dict(TREE_FORMS[name].options)
+    """The options on trees of the rule `name`. ValueError, in one line, for a rule that has no form on trees."""
+    return dict(_form(name).options)
+
+
+def _form(name: str) -> TreeForm:
+    if name not in TREE_FORMS:
+        raise ValueError(f"{name} has no form on trees; rules that have one: {', '.join(TREE_FORMS)}")
+    return TREE_FORMS[name]
 
 
 def get_tree_rule(name: str, param: float | None = None, **options: Any) -> TreeRule:
@@ -115,15 +124,17 @@ def get_tree_rule(name: str, param: float | None = None, **options: Any) -> Tree
     Raises ValueError in one line as `get_rule` does, and for a rule that has no form on trees.
     """
     look_up(name, param)
-    if name not in TREE_FORMS:
-        raise ValueError(f"{name} has no form on trees; rules that have one: {', '.join(TREE_FORMS)}")
-    bound = bind_options(f"{name} on trees", valid_tree_options(name), options)
+    form = _form(name)
+    bound = bind_options(f"{name} on trees", form.options, options)
     shared = {key: value for key, value in bound.items() if key in valid_chain_options(name)}
-    return TreeRule(get_rule(name, param, **shared), TREE_FORMS[name], bound)
+    return TreeRule(get_rule(name, param, **shared), form, bound)
 
 
 def matched_tree_rule(rule: TreeRule) -> TreeRule | None:
-    """The baseline to compare `rule` with, at the same parameter and shared options; None for standard SD."""
+    """The baseline to compare `rule` with, at the same parameter and shared options; None for standard SD.
+
+    ValueError, in one line, if the baseline has no form on trees.
+    """
     baseline = matched_rule(rule.chain)
     if baseline is None:
         return None

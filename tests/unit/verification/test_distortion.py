@@ -57,7 +57,7 @@ def test_mass_that_verification_has_computed_can_be_given_instead_of_computed_ag
     for rule in TOKEN_DEFAULTS:
         mass = rule(P, Q)
         fresh, reused = distortion(P, Q, rule), distortion(P, Q, rule, mass)
-        aim = rule.target(P, Q) if rule.spec.compares_truncated else None
+        aim = rule.target(P, Q) if rule.compares_truncated else None
         bare = distortion(P, Q, mass, target=aim, allowed=rule.allowed(P))
         for key in KEYS:
             assert torch.equal(fresh[key], reused[key]) and torch.equal(fresh[key], bare[key])

@@ -5,8 +5,21 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 
-from specloss.verification import RULES, get_rule, matched_rule, valid_options
+from specloss.verification import (
+    RULES,
+    TREE_FORMS,
+    RuleSpec,
+    get_rule,
+    get_tree_rule,
+    matched_rule,
+    matched_tree_rule,
+    valid_options,
+)
+from specloss.verification.distributions import speculative, truncate
+from specloss.verification.registry import is_gate
+from specloss.verification.rule import Interval
 
 REFUSED = [
     (("leniense", 0.4), {}, ["unknown rule 'leniense'", "did you mean 'lenience'?", "standard_sd"]),
@@ -62,3 +75,43 @@ def test_matched_baselines_follow_the_parameter_and_the_shared_options():
     assert get_rule("standard_sd").matched_baseline is None and get_rule("blockwise").matched_baseline == "standard_sd"
     lossless = [name for name, spec in RULES.items() if get_rule(name, spec.grid[0]).lossless]
     assert lossless == ["standard_sd", "blockwise"]
+
+
+def _truncating(name: str) -> RuleSpec:
+    """A truncation baseline that keeps the tokens above a fixed probability, and a gate that is matched with it."""
+
+    def allowed(p, floor, options):
+        return p >= torch.minimum(torch.as_tensor(floor, dtype=p.dtype), p.amax(-1, keepdim=True))
+
+    shared = {"param": "floor", "valid": Interval(0, 1), "grid": (0.1,), "allowed": allowed}
+    if name == "floor_sampling":
+        return RuleSpec(
+            function=lambda p, q, floor: speculative(truncate(p, allowed(p, floor, {})), q),
+            exact=True,
+            truncates=True,
+            **shared,
+        )
+    return RuleSpec(
+        function=lambda p, q, floor: (torch.where(allowed(p, floor, {}), q, 0.0), p),
+        matched_baseline="floor_sampling",
+        **shared,
+    )
+
+
+def test_a_gate_with_a_new_truncation_baseline_is_compared_with_that_ones_target(monkeypatch):
+    monkeypatch.setitem(RULES, "floor_sampling", _truncating("floor_sampling"))
+    monkeypatch.setitem(RULES, "floor_gate", _truncating("floor_gate"))
+    p = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    gate, baseline = get_rule("floor_gate", 0.2), get_rule("floor_sampling", 0.2)
+    assert str(matched_rule(gate)) == str(baseline) and is_gate(gate.spec) and not is_gate(baseline.spec)
+    for rule in (gate, baseline):
+        assert rule.compares_truncated
+        assert torch.allclose(rule.target(p), torch.tensor([0.625, 0.375, 0, 0], dtype=torch.float64), atol=1e-15)
+
+
+def test_a_baseline_without_a_form_on_trees_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setitem(RULES, "floor_sampling", _truncating("floor_sampling"))
+    monkeypatch.setitem(RULES, "floor_gate", _truncating("floor_gate"))
+    monkeypatch.setitem(TREE_FORMS, "floor_gate", TREE_FORMS["lenience"])
+    with pytest.raises(ValueError, match=r"^floor_sampling has no form on trees; rules that have one: [^\n]+$"):
+        matched_tree_rule(get_tree_rule("floor_gate", 0.2))

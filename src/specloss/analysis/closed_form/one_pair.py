@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import LogLocator
 from torch import Tensor
 
-from specloss.analysis.closed_form.analytic import Analytic, DistributionPair, Setting
+from specloss.analysis.closed_form.config import Analytic, DistributionPair, RuleAt
 from specloss.analysis.figures.plot import BASELINE_GREY, COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
 from specloss.verification import Rule, distortion, get_rule
 from specloss.verification.distributions import normalise
@@ -188,7 +188,7 @@ def _sorted_pair(pair: DistributionPair) -> tuple[Tensor, Tensor, Tensor]:
     return normalise(p, p)[order], normalise(q, q)[order], order
 
 
-def _rule(setting: Setting) -> Rule:
+def _rule(setting: RuleAt) -> Rule:
     return get_rule(setting.rule, setting.param)
 
 

@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from numpy.polynomial import Polynomial
 from torch import Tensor
 
-from specloss.analysis.closed_form.analytic import KINDS, Analytic, Fig4, Fig8a
+from specloss.analysis.closed_form.config import KINDS, Analytic, Fig4, Fig8a
 from specloss.analysis.figures.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 from specloss.verification import Rule, get_rule
 from specloss.verification.distributions import total_variation
 

@@ -79,7 +79,7 @@ def render(evidence: Evidence, results: Path) -> str:
     study = evidence.study
     pictures = [_picture(name, evidence) for name in FIGURES]
     environment = Environment(
-        loader=PackageLoader("specloss.analysis"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("specloss.analysis.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     configured = study.config.get("results", "results")
     folder = f"{configured}/{study.name}"
