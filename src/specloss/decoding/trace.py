@@ -10,20 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from specloss.experiment.schema import STEPS
+from specloss.experiment.schema import DISTORTION, STEPS
 
 CHAIN_COLUMNS = ("p", "q", "accept_prob")  # of each drafted token
-DISTORTION_COLUMNS = (
-    "entropy_p",
-    "tv_pq",
-    "alpha",
-    "allowed_mass",
-    "tv_pi_p",
-    "tv_pi_target",
-    "kl_pi_p",
-    "overshoot",
-    "coupling_loss",
-)
 STOPS = (None, "eos", "length", "context")
 
 
@@ -40,7 +29,7 @@ class Trace:
     """Collects blocks of many rows. A row's place in the batch is not recorded: it means nothing."""
 
     def __init__(self, distortion: bool) -> None:
-        self.distortion = DISTORTION_COLUMNS if distortion else ()
+        self.distortion = DISTORTION if distortion else ()
         self._scalars: list[NDArray[np.int64]] = []  # [rows, 6]
         self._expected: list[NDArray[np.float64]] = []  # [rows]
         self._times: list[NDArray[np.float64]] = []  # [rows, 3]

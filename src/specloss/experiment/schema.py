@@ -4,6 +4,20 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+# What the rule does to the distribution at each position (`verification.distortion`)
+_DISTORTION = [
+    ("entropy_p", pa.list_(pa.float32())),  # nats
+    ("tv_pq", pa.list_(pa.float32())),
+    ("alpha", pa.list_(pa.float32())),  # acceptance rate sum(y), the mean of accept_prob over x ~ q
+    ("allowed_mass", pa.list_(pa.float32())),  # p(A); 1 for rules without an allowed set
+    ("tv_pi_p", pa.list_(pa.float32())),
+    ("tv_pi_target", pa.list_(pa.float32())),  # against the matched truncated target
+    ("kl_pi_p", pa.list_(pa.float32())),  # nats
+    ("overshoot", pa.list_(pa.float32())),  # sum of [pi - p]+
+    ("coupling_loss", pa.list_(pa.float32())),  # sum of min(q, pi) less alpha
+]
+DISTORTION = tuple(name for name, _ in _DISTORTION)
+
 # One row per target call, ordered by (problem index, step).
 #
 # Of chains, lists run over the drafted positions of the block.
@@ -34,15 +48,7 @@ STEPS = pa.schema(
         ("threshold", pa.list_(pa.float32())),  # what the rule compares its mass with
         ("kept", pa.list_(pa.bool_())),  # the decision
         ("path", pa.list_(pa.int32())),  # the accepted nodes, root left out
-        ("entropy_p", pa.list_(pa.float32())),  # nats
-        ("tv_pq", pa.list_(pa.float32())),
-        ("alpha", pa.list_(pa.float32())),  # acceptance rate sum(y), the mean of accept_prob over x ~ q
-        ("allowed_mass", pa.list_(pa.float32())),  # p(A); 1 for rules without an allowed set
-        ("tv_pi_p", pa.list_(pa.float32())),
-        ("tv_pi_target", pa.list_(pa.float32())),  # against the matched truncated target
-        ("kl_pi_p", pa.list_(pa.float32())),  # nats
-        ("overshoot", pa.list_(pa.float32())),  # sum of [pi - p]+
-        ("coupling_loss", pa.list_(pa.float32())),  # sum of min(q, pi) less alpha
+        *_DISTORTION,
         ("emitted", pa.list_(pa.int32())),  # tokens that this call added to the output
         ("stop", pa.string()),  # "eos", "length", "context" on the problem's last row, else null
         # this row's share of its batch's wall time, so that sums over rows are wall seconds

@@ -12,23 +12,12 @@ from typing import Any
 from specloss.common.files import FileError, read_json, shown_path
 from specloss.experiment.cells import Cell, format_param
 from specloss.experiment.config import Analysis
+from specloss.experiment.metrics import EAGLE, METRICS
 
 LOSSLESS = "standard_sd"
 INTERPOLATION, CEILING = "adaptive_interpolation", "overshoot_ceiling"  # the two rules of the paper's Table 1
 CAPPED = re.compile(r"cap_(?P<cap>[a-z]+)_(?P<tail>keep|drop)_tail")  # the rules of its Table 6
 COMBINED = {"capped_truncation": "cap_outside_keep_tail"}  # one of them by its usual name
-DEFINITIONS = {
-    "be": "BE: accepted drafted tokens + 1, mean over blocks of gamma drafted tokens (single-draft convention).",
-    "be_expected": "BE expected: BE with a block's accepted tokens replaced by their mean over the rule's coin flips, "
-    "given the drafted tokens: the same number with less noise.",
-    "ds": "DS: tokens drafted in blocks of gamma, per second of decoding (single-draft convention).",
-    "be_eagle": "BE: accepted drafted tokens per call, without the bonus token (EAGLE-3 convention).",
-    "be_eagle_expected": "BE expected: BE with a tree's accepted tokens replaced by their mean over the rule's coin "
-    "flips, given the tree: the same number with less noise.",
-    "ds_eagle": "DS: output tokens per second of decoding (EAGLE-3 convention).",
-}
-# What the metrics of the single-draft convention are called in the EAGLE-3 one; of trees only those mean anything.
-EAGLE = {"be": "be_eagle", "be_expected": "be_eagle_expected", "ds": "ds_eagle"}
 
 
 @dataclass(frozen=True)
@@ -241,7 +230,7 @@ class Study:
     def define(self, *names: str) -> str:
         """What `be`, `be_expected` or `ds` mean here, in words."""
         used = dict.fromkeys(self.metric(name, pair) for name in names for pair in self.pairs)
-        return " ".join(DEFINITIONS[metric] for metric in used)
+        return " ".join(METRICS[metric].definition for metric in used)
 
     def with_rule(self, *rules: str) -> list[Setting]:
         """The settings of those rules, whatever their labels."""

@@ -28,9 +28,8 @@ TABLES = {"draft": ("table 4", "table 2"), "eagle3": ("table 5", "table 3")}
 SECTIONS = {
     "time": ("seconds", "draft_share", "verify_share", "overhead_share", "tokens_per_s"),
     "size": ("problems", "samples", "graded", "blocks", "full_blocks", "tokens"),
-    "trace": ("alpha", "tv_pq", "tv_pi_p", "tv_pi_target", "kl_pi_p", "overshoot", "coupling_loss", "allowed_mass",
-              "entropy_p"),
-}  # fmt: skip
+    "trace": DISTORTION,
+}
 SECTION = {name: section for section, names in SECTIONS.items() for name in names}
 
 Metrics = dict[tuple[str, ...], dict[str, float]]  # by cell, see `key`

@@ -23,6 +23,7 @@ from scipy.stats import norm, t
 
 from specloss.analysis.evidence.summary import read_problems
 from specloss.experiment.cells import config_hash
+from specloss.experiment.metrics import METRICS, with_derived
 from specloss.experiment.study import Place, Setting, Study
 
 Draws = NDArray[np.float64]
@@ -31,20 +32,6 @@ Draws = NDArray[np.float64]
 # about half (normal, skewed and discrete data).
 FEWEST = 5
 TOO_FEW = f"fewer than {FEWEST} problems"
-
-# metric -> (numerator, denominator, factor) in columns of problems.parquet
-METRICS = {
-    "accuracy": ("correct", "graded", 100.0),
-    "parse_failures": ("unparsed", "graded", 100.0),
-    "be": ("be_sum", "full_blocks", 1.0),
-    "be_expected": ("be_expected_sum", "full_blocks", 1.0),
-    "be_eagle": ("accepted", "blocks", 1.0),
-    "be_eagle_expected": ("expected_sum", "blocks", 1.0),
-    "tokens_per_call": ("tokens", "blocks", 1.0),
-    "ds": ("drafted_full", "seconds", 1.0),
-    "ds_eagle": ("tokens", "seconds", 1.0),
-    "tokens_per_s": ("tokens", "seconds", 1.0),
-}
 
 
 @dataclass(frozen=True)
@@ -171,7 +158,7 @@ class Bootstrap:
         return np.column_stack([table[column] for table in tables])  # type: ignore[index]
 
     def _value(self, metric: str, place: Place, setting: Setting) -> Draws:
-        top, bottom, factor = METRICS[metric]
+        top, bottom, factor = METRICS[metric].top, METRICS[metric].bottom, METRICS[metric].factor
         seeds = [self._seed(place, setting, seed) for seed in self.study.seeds]
         if any(table is None or top not in table or bottom not in table for table in seeds):
             return np.full(self._draws + 1, np.nan)
@@ -196,13 +183,8 @@ class Bootstrap:
 
     def _arrange(self, problems: pd.DataFrame) -> dict[Place, dict[tuple, dict[str, NDArray[np.float64]]]]:
         """Per place and (method, param, seed) the sums, a number per problem, in the order of `_index`."""
-        table = problems.assign(
-            unparsed=problems["graded"] - problems["parsed"],
-            drafted_full=problems["full_blocks"] * self.study.gamma,
-            seconds=problems["draft_s"] + problems["verify_s"] + problems["overhead_s"],
-            param=[_param_key(p) for p in problems["param"]],
-        )
-        sums = sorted({column for top, bottom, _ in METRICS.values() for column in (top, bottom)} & {*table})
+        table = with_derived(problems, self.study.gamma).assign(param=[_param_key(p) for p in problems["param"]])
+        sums = sorted({column for metric in METRICS.values() for column in (metric.top, metric.bottom)} & {*table})
         arranged: dict[Place, dict[tuple, dict[str, NDArray[np.float64]]]] = {}
         for place in self.study.places:
             here = table[(table["pair"] == place.pair) & (table["benchmark"] == place.benchmark)]

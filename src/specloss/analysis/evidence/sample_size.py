@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.stats import chi2, norm, t
 
-from specloss.analysis.evidence.bootstrap import FEWEST, METRICS, TOO_FEW, Bootstrap
+from specloss.analysis.evidence.bootstrap import FEWEST, TOO_FEW, Bootstrap
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.experiment.config import Analysis, validated
+from specloss.experiment.metrics import METRICS
 from specloss.experiment.study import Place, Setting
 
 MOST = 10_000_000  # problems
@@ -190,7 +191,7 @@ def _noise(evidence: Evidence, places: Sequence[Place], setting: Setting, other:
 
 def _moves(boot: Bootstrap, metric: str, place: Place, setting: Setting) -> NDArray[np.float64]:
     """`[problems, seeds]`: how each answer moves the metric, a ratio of sums, to first order; their mean is zero."""
-    top, bottom = (boot.sums(column, place, setting) for column in METRICS[metric][:2])
+    top, bottom = (boot.sums(column, place, setting) for column in (METRICS[metric].top, METRICS[metric].bottom))
     return (top - bottom * top.sum(axis=0) / bottom.sum(axis=0)) / bottom.mean(axis=0)
 
 

@@ -1,6 +1,6 @@
 """From the cells' Parquet files to two small ones: `problems.parquet` and `summary.parquet`.
 
-Definitions (METHODS.md section 4; both conventions of the paper, never mixed):
+Definitions (both conventions of the paper, never mixed):
 
 - A *full block* is a target call with exactly gamma drafted tokens. An end of sequence or the output limit inside a
   kept block cuts it there: `accepted` counts the drafted tokens that were emitted, nothing after the cut counts, and
@@ -39,25 +39,14 @@ from specloss import __version__ as VERSION
 from specloss.common.files import FileError, check_file, replacing
 from specloss.experiment.cells import GRADED, STEPS, config_hash
 from specloss.experiment.completeness import WHOLE, cell_status, damage
-from specloss.experiment.study import EAGLE, Study
+from specloss.experiment.metrics import EAGLE, METRICS, with_derived
+from specloss.experiment.schema import DISTORTION
+from specloss.experiment.study import Study
 
 SUMMARY, PROBLEMS = "summary.parquet", "problems.parquet"
 KEYS = ["pair", "benchmark", "method", "param", "seed"]
 
 SCORE = "score_"  # before the name of a further score (`specloss.benchmarks.Grade`)
-
-# Columns of steps.parquet of which the means over decided positions are taken.
-DISTORTION = (
-    "alpha",
-    "tv_pq",
-    "tv_pi_p",
-    "tv_pi_target",
-    "kl_pi_p",
-    "overshoot",
-    "coupling_loss",
-    "allowed_mass",
-    "entropy_p",
-)
 
 
 def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
@@ -228,28 +217,18 @@ def _summary(study: Study, problems: pd.DataFrame, status: Sequence[str]) -> pd.
 
 
 def _ratios(sums: pd.DataFrame, study: Study) -> pd.DataFrame:
-    seconds = sums["draft_s"] + sums["verify_s"] + sums["overhead_s"]
+    sums = with_derived(sums, study.gamma)
+    ratios = {name: metric.of(sums) for name, metric in METRICS.items()}
     columns = {
         "samples": sums["samples"],
         "graded": sums["graded"],
-        "accuracy": 100 * sums["correct"] / sums["graded"],
-        "parse_failures": 100 * (1 - sums["parsed"] / sums["graded"]),
+        **{name: ratios.pop(name) for name in ("accuracy", "parse_failures")},
         **{name: 100 * sums[name] / sums["graded"] for name in sums if name.startswith(SCORE)},
-        "blocks": sums["blocks"],
-        "full_blocks": sums["full_blocks"],
-        "tokens": sums["tokens"],
-        "seconds": seconds,
-        "be": sums["be_sum"] / sums["full_blocks"],
-        "be_expected": sums["be_expected_sum"] / sums["full_blocks"],
-        "be_eagle": sums["accepted"] / sums["blocks"],
-        "be_eagle_expected": sums["expected_sum"] / sums["blocks"],
-        "tokens_per_call": sums["tokens"] / sums["blocks"],
-        "ds": sums["full_blocks"] * study.gamma / seconds,
-        "ds_eagle": sums["tokens"] / seconds,
-        "tokens_per_s": sums["tokens"] / seconds,
+        **{name: sums[name] for name in ("blocks", "full_blocks", "tokens", "seconds")},
+        **ratios,
     }
     for part in ("draft", "verify", "overhead"):
-        columns[f"{part}_share"] = sums[f"{part}_s"] / seconds
+        columns[f"{part}_share"] = sums[f"{part}_s"] / sums["seconds"]
     for name in DISTORTION:
         columns[name] = sums[f"{name}_sum"] / sums["decided"]
     columns |= dict.fromkeys(EAGLE if study.tree else EAGLE.values(), np.nan)

@@ -20,7 +20,8 @@ from specloss.analysis.tables.settings import table2, table4, verdicts
 from specloss.analysis.tables.table import OVERALL, Table, effect_columns, effect_text, number, rounded, with_pair
 from specloss.common.files import write_text
 from specloss.experiment.cells import format_param
-from specloss.experiment.study import EAGLE, Place, Setting, Study, level_text
+from specloss.experiment.metrics import EAGLE, METRICS
+from specloss.experiment.study import Place, Setting, Study, level_text
 
 
 def make_table(name: str, evidence: Evidence) -> Table:
@@ -102,8 +103,7 @@ def _gap_row(evidence: Evidence, places: list[Place], settings: list[Setting]) -
 def distortion(evidence: Evidence) -> Table:
     """How far each setting's output distribution is from the target's, beside its accuracy."""
     names = {
-        "accuracy": "accuracy",
-        "parse_failures": "parse failures",
+        **{name: METRICS[name].head for name in ("accuracy", "parse_failures")},
         "tv_pi_p": "TV(pi, p)",
         "tv_pi_target": "TV(pi, matched)",
         "overshoot": "overshoot",
@@ -128,14 +128,7 @@ def time(evidence: Evidence) -> Table:
         "draft_share": "draft",
         "verify_share": "verify",
         "overhead_share": "overhead",
-        "be": "BE",
-        "be_expected": "BE expected",
-        "be_eagle": "BE",
-        "be_eagle_expected": "BE expected",
-        "tokens_per_call": "tokens / call",
-        "ds": "DS",
-        "ds_eagle": "DS",
-        "tokens_per_s": "tokens / s",
+        **{name: metric.head for name, metric in METRICS.items() if name not in ("accuracy", "parse_failures")},
     }
     other = EAGLE if evidence.study.tree else EAGLE.values()
     names = {name: head for name, head in names.items() if name not in other}
@@ -161,7 +154,7 @@ def _averages(evidence: Evidence, name: str, title: str, names: dict[str, str], 
             rows.append(key | means.to_dict() | {"missing": evidence.reason(means, places, [setting])})
             line = {"method": setting.method, "param": format_param(setting.param)}
             for column, head in names.items():
-                digits = 1 if column in PERCENT_OR_SPEED else 2 if column in BLOCKS else 3
+                digits = METRICS[column].digits if column in METRICS else 3
                 line[head] = number(means[column], digits, evidence.why_absent(column, places, [setting]))
             shown.append(with_pair(evidence, pair, line))
     return Table(name, title, reading, rounded(rows), pd.DataFrame(shown))
@@ -200,10 +193,6 @@ MAKERS: dict[str, Callable[[Evidence], Table]] = {
     "coupling": coupling,
 }
 JOINED: dict[str, Callable[[Evidence, Evidence], Table]] = {"frameworks": frameworks, "table7": table7}
-
-
-PERCENT_OR_SPEED = ("accuracy", "parse_failures", "ds", "ds_eagle", "tokens_per_s")
-BLOCKS = ("be", "be_expected", "be_eagle", "be_eagle_expected", "tokens_per_call")
 
 
 def _in_order(evidence: Evidence) -> list[Setting]:
