@@ -383,16 +383,16 @@ def stop(
 ) -> None:
     """End the Ray head of this working directory, if one is left; on a cluster that was used, our idle actors."""
     from specloss.cluster.pool import end_idle_actors
-    from specloss.cluster.ray_head import Head, HeadError, given_address, stop_head
+    from specloss.cluster.ray_head import RayHead, RayHeadError, given_address, stop_head
 
     stop_head(Path.cwd())
     if used := given_address(address):
-        head = Head(used)
+        head = RayHead(used)
         try:
             head.check()
             with head.connected() as ray:
                 end_idle_actors(ray, 0)
-        except HeadError as error:  # what is not there needs no clearing
+        except RayHeadError as error:  # what is not there needs no clearing
             print(f"specloss: {error}", file=sys.stderr)
 
 

@@ -13,7 +13,7 @@ from specloss.cluster import pool as pools
 from specloss.cluster import ray_head as heads
 from specloss.cluster import relay as relays
 from specloss.cluster.pool import Pool
-from specloss.cluster.ray_head import HeadError
+from specloss.cluster.ray_head import RayHeadError
 from specloss.cluster.runs import claim_folder, remember_owner
 from specloss.cluster.supervisor import allocated_gpus
 from specloss.common.processes import owner_id
@@ -65,7 +65,7 @@ def test_actors_are_as_many_as_fit_the_nodes(nodes, cluster, actors, threads):
 
 
 def test_a_pair_larger_than_any_node_is_refused_with_both_numbers():
-    with pytest.raises(HeadError, match=r"pair pair needs 4 GPUs on one node .*, the largest node .* has 3"):
+    with pytest.raises(RayHeadError, match=r"pair pair needs 4 GPUs on one node .*, the largest node .* has 3"):
         pool([{"CPU": 8, "GPU": 3}] * 2, gpus_per_pair=4)
 
 

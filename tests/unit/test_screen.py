@@ -23,10 +23,10 @@ from specloss.experiment.cells import Cell
 from specloss.experiment.plan import Plan, make_plan
 from specloss.screen import TABLES, ScreenError
 from specloss.screen.comparison import agreements, compare
-from specloss.screen.estimate import QUANTITIES, Setting, registry_grid, screen, screened_settings
+from specloss.screen.estimate import QUANTITIES, ScreenedSetting, registry_grid, screen, screened_settings
 from specloss.screen.output import gates, read_screen, write_screen
 from specloss.screen.places import chosen_places, parse_top_k, read_plan, trace_path, tracing_cell
-from specloss.screen.recording import TraceFile, record, write_trace
+from specloss.screen.recording import RecordingFile, record, write_trace
 from specloss.verification import RULES, distortion, get_rule
 
 PROBLEMS = 12
@@ -59,12 +59,12 @@ def recorded(pair, cell) -> dict[int | str, pa.Table]:
 
 
 @pytest.fixture(scope="module")
-def traces(recorded, tmp_path_factory) -> dict[int | str, TraceFile]:
+def traces(recorded, tmp_path_factory) -> dict[int | str, RecordingFile]:
     files = {}
     for k, table in recorded.items():
         path = tmp_path_factory.mktemp("trace") / f"{k}.parquet"
         write_trace(table, path)
-        files[k] = TraceFile(path)
+        files[k] = RecordingFile(path)
     return files
 
 
@@ -162,7 +162,9 @@ def test_the_traced_rule_has_the_expected_be_of_its_step_log(screened, steps):
 
 
 def test_lenience_of_one_is_standard_sd(traces):
-    table = screen(traces["full"], [Setting("standard_sd", "standard_sd"), Setting("lenience", "lenience", 1.0)])
+    table = screen(
+        traces["full"], [ScreenedSetting("standard_sd", "standard_sd"), ScreenedSetting("lenience", "lenience", 1.0)]
+    )
     np.testing.assert_allclose(*table["be_expected"], rtol=0, atol=BE_OFF)
     np.testing.assert_allclose(*table[list(QUANTITIES)].to_numpy(), rtol=0, atol=OFF)
 
@@ -243,7 +245,7 @@ def test_maximal_coupling_never_lowers_acceptance_and_helps_the_gates(screened):
 
 
 def test_the_maximal_column_is_what_the_option_gives(traces, screened):
-    option = Setting("coupled", "spec_cascade", 0.7, {"coupling": "maximal"})
+    option = ScreenedSetting("coupled", "spec_cascade", 0.7, {"coupling": "maximal"})
     coupled = screen(traces["full"], [option]).iloc[0]
     native = row(screened, "spec_cascade", 0.7)
     assert coupled["be_expected"] == pytest.approx(native["be_expected_maximal"], rel=0, abs=BE_OFF)
@@ -332,7 +334,7 @@ def test_errors_are_one_line_and_name_what_is_missing(plan, tmp_path):
     assert "run `specloss screen` first" in message(read_screen, tmp_path / "nowhere")
     foreign = tmp_path / "foreign.parquet"
     pq.write_table(pa.table({"a": [1]}), foreign)
-    assert "not a trace" in message(TraceFile, foreign)
+    assert "not a trace" in message(RecordingFile, foreign)
 
 
 def test_the_command_refuses_an_unknown_benchmark(plan, tmp_path):

@@ -20,7 +20,7 @@ from specloss.cluster import ray_head as heads
 from specloss.cluster.progress import Progress
 from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
 from specloss.common.processes import end_session, owner_id, process_alive, session_members
-from specloss.experiment.cells import GENERATIONS, STEPS, Batch, Cell, batch_folder, write_batches
+from specloss.experiment.cells import GENERATIONS, STEPS, Cell, CellBatch, batch_folder, write_batches
 
 STUB = Path(__file__).parent / "stub_decoding"
 CLIENT = """
@@ -61,7 +61,7 @@ class Workdir:
 
     def client(self, *cells: Cell, name: str = "job", room: str = "", **cluster: object) -> subprocess.Popen[str]:
         """A decode job in a process of its own, perhaps with little room on its disk."""
-        batch = Batch(cells)
+        batch = CellBatch(cells)
         write_batches([batch], self.path / "results", {"actors": 2, "batch_size": 4, **cluster})
         file = batch_folder(self.path / "results", "test") / f"{batch.id}.json"
         command = [sys.executable, "-c", CLIENT, str(file), f"{name}.log", *room.split()]

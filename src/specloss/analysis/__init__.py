@@ -55,27 +55,27 @@ def tables_for(study: Study) -> tuple[str, ...]:
 
 def summarise(experiment_json: Path, results: Path) -> pd.DataFrame:
     """Write `summary.parquet` and `problems.parquet` of an experiment; see `specloss.analysis.evidence.summary`."""
-    from specloss.analysis.evidence import summary
+    from specloss.analysis.evidence.evidence import summary
 
     return summary.summarise(experiment_json, results)
 
 
 def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
-    """Write one of `tables_for` the experiment as `out/<name>.{csv,md,tex}`; see `specloss.analysis.tables.catalogue`."""
-    from specloss.analysis.tables import catalogue as tables
+    """Write one of `tables_for` the experiment as `out/<name>.{csv,md,tex}`; see `analysis.tables`."""
+    from specloss.analysis.tables.catalogue import catalogue as tables
 
     return tables.write_table(name, experiment_json, results, out)
 
 
 def write_figure(name: str, experiment_json: Path, results: Path, out: Path) -> list[Path]:
     """Write one of `FIGURES` as `out/<name>.{svg,pdf,png,csv}`; see `specloss.analysis.figures.catalogue`."""
-    from specloss.analysis.figures import catalogue as figures
+    from specloss.analysis.figures.catalogue import catalogue as figures
 
     return figures.write_figure(name, experiment_json, results, out)
 
 
 def write_report(experiment_json: Path, results: Path, out: Path) -> Path:
     """Write the self-contained `out/index.html`; see `specloss.analysis.report.page`."""
-    from specloss.analysis.report import page as report
+    from specloss.analysis.report.page import page as report
 
     return report.write_report(experiment_json, results, out)

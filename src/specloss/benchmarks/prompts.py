@@ -45,8 +45,8 @@ def check(items: Sequence[Item], by: By = "none") -> None:
 
 def grade(text: str, reference: str | None, by: By = "none") -> Grade:
     """Grade by `exact` (the answer is the reference, but for space around it), `regex` (the reference is an expression
-    that is found in the answer), `math` (equal final answers, `specloss.benchmarks.parsing.numbers`), `choice` (the letter,
-    `specloss.benchmarks.parsing.choices`), or not at all.
+    that is found in the answer), `math` (equal final answers, `parsing.numbers`), `choice` (the letter,
+    `parsing.choices`), or not at all.
     """
     if reference is None or by == "none":
         return NOT_GRADED

@@ -17,8 +17,8 @@ from typing import Any
 from specloss.cluster.output import write_cell, write_failure
 from specloss.cluster.pool import LINGER_SECONDS, Pool
 from specloss.cluster.progress import Progress
-from specloss.cluster.ray_head import Head, HeadLost, find_head
-from specloss.cluster.worker import CellFailed, Decoded
+from specloss.cluster.ray_head import RayHead, RayHeadLost, find_head
+from specloss.cluster.worker import CellFailed, CellOutput
 from specloss.experiment.cells import Cell, read_batch
 
 POLL_SECONDS = 0.5
@@ -45,7 +45,7 @@ class Job:
     left: list[Cell]
     failed: list[Cell] = field(default_factory=list)
 
-    def done(self, cell: Cell, parts: list[Decoded]) -> None:
+    def done(self, cell: Cell, parts: list[CellOutput]) -> None:
         """All chunks of a cell are here: write it."""
         tokens = write_cell(cell, self.results, parts)
         self.left.remove(cell)
@@ -81,7 +81,7 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
                 with head.connected() as ray:
                     _Run(job, head, ray).until_done()
                 break
-            except HeadLost as error:
+            except RayHeadLost as error:
                 if not heads_left:
                     raise
                 job.progress.say(f"{error}; starting a new one for the {len(job.left)} cells that are left")
@@ -92,18 +92,18 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
 class _Run:
     """The job on one head. What has come back of unfinished cells is lost with the head: it lies in its memory."""
 
-    def __init__(self, job: Job, head: Head, ray: Any) -> None:
+    def __init__(self, job: Job, head: RayHead, ray: Any) -> None:
         self._job, self._head, self._ray = job, head, ray
         self._pools: dict[str, Pool] = {}
         self._cells = deque(job.left)
         self._waiting: deque[Chunk] = deque()
         self._running: dict[Any, Chunk] = {}  # by ObjectRef
-        self._parts: dict[str, list[Decoded | None]] = {}  # by cell id, in the order of the chunks
+        self._parts: dict[str, list[CellOutput | None]] = {}  # by cell id, in the order of the chunks
         self._waited = False
         self._losses: Counter[str] = Counter()  # of workers, by cell id
 
     def until_done(self) -> None:
-        """Until no cell is left. HeadLost if the head goes first."""
+        """Until no cell is left. RayHeadLost if the head goes first."""
         try:
             while self._fill() or self._running:
                 if not self._running:  # no actor yet
@@ -206,7 +206,7 @@ class _Run:
             self._job.done(cell, self._parts.pop(cell.id))
 
     def _failed(self, cell: Cell, error: Exception) -> bool:
-        """Tell a failing cell (True: it is out) from a lost worker (False: try again). HeadLost if it was the head."""
+        """Tell a failing cell (True: it is out) from a lost worker (False: try again). RayHeadLost if it was the head."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             cause = error.cause
             if isinstance(cause, CellFailed):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from specloss.cluster.worker import Decoded
+from specloss.cluster.worker import CellOutput
 from specloss.common.files import replacing, write_text
 from specloss.common.oneline import OneLine, plain, plain_lines
 from specloss.common.provenance import code_version
@@ -23,7 +23,7 @@ class ResultsError(OneLine, OSError):
     """Results cannot be written, e.g. on a full disk; the message is one line fit for a user."""
 
 
-def write_cell(cell: Cell, results: Path, parts: Sequence[Decoded]) -> int:
+def write_cell(cell: Cell, results: Path, parts: Sequence[CellOutput]) -> int:
     """Write a cell from the chunks that it was decoded in; the number of tokens generated.
 
     The rows are sorted, so that the files do not depend on the order in which a batch finished its problems.
@@ -36,7 +36,7 @@ def write_cell(cell: Cell, results: Path, parts: Sequence[Decoded]) -> int:
         raise ResultsError(f"cannot write {folder}: {' '.join(str(error).split())}") from error
 
 
-def _write(folder: Path, cell: Cell, parts: Sequence[Decoded]) -> int:
+def _write(folder: Path, cell: Cell, parts: Sequence[CellOutput]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     for part in folder.glob(".*.part"):  # of a client that was killed while it wrote
         part.unlink(missing_ok=True)
@@ -50,7 +50,7 @@ def _write(folder: Path, cell: Cell, parts: Sequence[Decoded]) -> int:
     return pc.sum(pc.list_value_length(generations["token_ids"])).as_py() or 0
 
 
-def provenance(cell: Cell, parts: Sequence[Decoded]) -> dict[str, Any]:
+def provenance(cell: Cell, parts: Sequence[CellOutput]) -> dict[str, Any]:
     """How a cell was made. Nothing in it names a host, a user or a path."""
     return {
         "code": code_version(),
@@ -64,7 +64,7 @@ def provenance(cell: Cell, parts: Sequence[Decoded]) -> dict[str, Any]:
     }
 
 
-def _chat(parts: Sequence[Decoded]) -> dict[str, str]:
+def _chat(parts: Sequence[CellOutput]) -> dict[str, str]:
     """Where the chat template has what the system says; empty if there are no system messages."""
     told = {(part.generations.schema.metadata or {}).get(SYSTEM_TEXT, b"").decode() for part in parts}
     return {SYSTEM_TEXT.decode(): ", ".join(sorted(told - {""}))} if told - {""} else {}

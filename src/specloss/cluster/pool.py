@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from typing import Any
 
-from specloss.cluster.ray_head import HeadError
+from specloss.cluster.ray_head import RayHeadError
 from specloss.cluster.worker import PairWorker
 from specloss.common.provenance import code_version
 from specloss.experiment.cells import config_hash
@@ -33,7 +33,7 @@ class Pool:
     ) -> None:
         """`ray` is connected; `name` and `pair` come from the config, `cluster` is its section.
 
-        `linger`: seconds without work after which actors end by themselves. HeadError if no node of the cluster has as
+        `linger`: seconds without work after which actors end by themselves. RayHeadError if no node of the cluster has as
         many GPUs as one pair needs.
         """
         self._ray, self._name, self._pair, self._linger = ray, name, pair, linger
@@ -46,7 +46,7 @@ class Pool:
         if self._gpus:
             fit = [math.floor(count / self._gpus + 1e-9) for count in gpus]
             if not any(fit):
-                raise HeadError(
+                raise RayHeadError(
                     f"pair {name} needs {self._gpus:g} GPUs on one node (cluster.gpus_per_pair), "
                     f"the largest node of the Ray cluster has {max(gpus, default=0):g}"
                 )
@@ -84,7 +84,7 @@ class Pool:
             if tasks == 0:
                 break
         if best is None:
-            raise failure or HeadError("the pool has no actors")
+            raise failure or RayHeadError("the pool has no actors")
         return best
 
     def actor(self, slot: int) -> Any:

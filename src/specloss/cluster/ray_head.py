@@ -36,16 +36,16 @@ NAMESPACE = f"specloss-{os.getuid()}"
 LONGEST_FOLDER = 107 - 68
 
 
-class HeadError(OneLine, RuntimeError):
+class RayHeadError(OneLine, RuntimeError):
     """No head could be had; the message is one line fit for a user."""
 
 
-class HeadLost(HeadError):
+class RayHeadLost(RayHeadError):
     """The head that was in use is gone."""
 
 
 @dataclass(frozen=True)
-class Head:
+class RayHead:
     """A Ray head to connect to. `supervisor` and `ports` are empty for a given address, which is never stopped."""
 
     address: str
@@ -61,18 +61,18 @@ class Head:
         return self.folder is None
 
     def check(self) -> None:
-        """HeadLost if a head of ours no longer answers, HeadError if a given one does not: that is not ours to mend."""
+        """RayHeadLost if a head of ours no longer answers, RayHeadError if a given one does not: that is not ours to mend."""
         if not self.given:
             if not (process_alive(self.supervisor) and _answers(NODE_IP, *self.ports)):
-                raise HeadLost(f"the Ray head at {self.address} is gone")
+                raise RayHeadLost(f"the Ray head at {self.address} is gone")
             return
         host, _, port = self.address.removeprefix("ray://").rpartition(":")
         if port.isdigit() and not _answers(host, int(port)):
-            raise HeadError(f"the Ray cluster at {self.address} does not answer")
+            raise RayHeadError(f"the Ray cluster at {self.address} does not answer")
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """The `ray` module, connected. HeadError if that fails; a private head is ended on leaving."""
+        """The `ray` module, connected. RayHeadError if that fails; a private head is ended on leaving."""
         if not self.given:
             # a token in the variable would win over the file
             os.environ.pop("RAY_AUTH_TOKEN", None)
@@ -83,7 +83,9 @@ class Head:
             ray.init(address=self.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
         except Exception as error:
             self.check()
-            raise HeadError(f"cannot connect to Ray at {self.address}: {' '.join(str(error).split())[:300]}") from error
+            raise RayHeadError(
+                f"cannot connect to Ray at {self.address}: {' '.join(str(error).split())[:300]}"
+            ) from error
         try:
             yield ray
         finally:
@@ -92,8 +94,8 @@ class Head:
                 _end(self.folder)
 
 
-def find_head(address: str | None = None) -> Head:
-    """The head to use, started if need be. HeadError if none can be had.
+def find_head(address: str | None = None) -> RayHead:
+    """The head to use, started if need be. RayHeadError if none can be had.
 
     1. `address`, else RAY_ADDRESS: used as it is, never stopped. Authentication is as the environment says.
     2. In a Slurm job that was submitted for this process: a head private to it, ended with it. One decode job is one
@@ -103,10 +105,10 @@ def find_head(address: str | None = None) -> Head:
        also what a Snakemake with local jobs inside an allocation has.
     """
     if given := given_address(address):
-        return Head(given)
+        return RayHead(given)
     owner, private = _owner()
     if not process_alive(owner):
-        raise HeadError(f"{OWNER}={owner} names no living process")
+        raise RayHeadError(f"{OWNER}={owner} names no living process")
     folder = state_folder(Path.cwd(), private)
     with _lock(folder.parent):
         record = _read(folder)
@@ -114,7 +116,7 @@ def find_head(address: str | None = None) -> Head:
             _sweep(folder.parent)
             _end(folder)
             record = _start(folder, owner)
-    return Head(
+    return RayHead(
         address=record["address"],
         folder=folder,
         supervisor=record["supervisor"],
@@ -169,7 +171,7 @@ def _owner() -> tuple[str, bool]:
 def state_folder(cwd: Path, private: bool) -> Path:
     """Where the state of a working directory's head is, of one for this process alone if `private`.
 
-    HeadError if that is no safe place.
+    RayHeadError if that is no safe place.
     """
     # two allocations on a node have GPUs of their own
     key = f"{cwd.resolve()}:{os.environ.get('SLURM_JOB_ID', '')}"
@@ -181,7 +183,7 @@ def state_folder(cwd: Path, private: bool) -> Path:
     try:
         make_private(folder.parent)
     except PrivateError as error:
-        raise HeadError(f"{error} or set TMPDIR") from None
+        raise RayHeadError(f"{error} or set TMPDIR") from None
     return folder
 
 
@@ -250,7 +252,7 @@ def _start(folder: Path, owner: str) -> dict[str, Any]:
     log = folder / "start.log"
     last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:] if log.exists() else []
     _end(folder)
-    raise HeadError(f"Ray could not be started: {last[0] if last else 'its supervisor ended without a word'}")
+    raise RayHeadError(f"Ray could not be started: {last[0] if last else 'its supervisor ended without a word'}")
 
 
 def _end(folder: Path | None) -> None:

@@ -36,7 +36,7 @@ class CellFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Decoded:
+class CellOutput:
     """What one task returns."""
 
     steps: pa.Table
@@ -65,7 +65,7 @@ class PairWorker:
         self._pair: Any = None
         self._thread = ThreadPoolExecutor(1, "decode")
         self._tasks = 0
-        self._abandoned: set[Future[Decoded]] = set()
+        self._abandoned: set[Future[CellOutput]] = set()
         self._last = time.monotonic()
         self._claimed = float("-inf")
         self._batch_limits: dict[str, int] = {}  # by benchmark: what did not run out of memory
@@ -103,7 +103,7 @@ class PairWorker:
         self._claimed = float("-inf")
         return await asyncio.to_thread(self._count, Cell.from_dict(cell))
 
-    async def decode(self, cell: dict[str, Any], indices: list[int], batch_size: int, trace: str) -> Decoded:
+    async def decode(self, cell: dict[str, Any], indices: list[int], batch_size: int, trace: str) -> CellOutput:
         """Decode the problems at `indices`. CellFailed for whatever is the cell's own fault, or its pair's."""
         self._claimed = float("-inf")
         self._tasks += 1
@@ -116,7 +116,7 @@ class PairWorker:
                 self._abandoned.add(task)  # it runs on, for nobody
             raise
 
-    def _ended(self, task: Future[Decoded]) -> None:
+    def _ended(self, task: Future[CellOutput]) -> None:
         self._tasks -= 1
         self._abandoned.discard(task)
         self._last = time.monotonic()
@@ -132,7 +132,7 @@ class PairWorker:
                 raise _failure(error) from None
         return self._counts[key]
 
-    def _decode(self, cell: Cell, indices: list[int], batch_size: int, trace: str) -> Decoded:
+    def _decode(self, cell: Cell, indices: list[int], batch_size: int, trace: str) -> CellOutput:
         try:
             self._load()
             from specloss.decoding.cell import decode_cell
@@ -154,7 +154,7 @@ class PairWorker:
         except Exception as error:
             raise _failure(error) from None
         notes, self._notes = tuple(self._notes), []
-        return Decoded(steps, generations, seconds, self._made(), notes)
+        return CellOutput(steps, generations, seconds, self._made(), notes)
 
     def _load(self) -> None:
         if self._pair is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, field_validator
 
 
-class Model(BaseModel):
+class Section(BaseModel):
     """No unknown keys, no infinities, and no texts or truth values that pass for numbers."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specloss.decoding.clock import Clock
-from specloss.decoding.loop import Batch, Decoder, is_in, round_up
+from specloss.decoding.loop import Decoder, RowState, is_in, round_up
 from specloss.decoding.recorder import Recorder
 from specloss.decoding.trace import CHAIN_COLUMNS, Lists
 from specloss.decoding.uniforms import block_uniforms
@@ -65,7 +65,7 @@ class ChainDecoder(Decoder):
         self._target.cache.keep(at)
         self._draft.cache.keep(at)
 
-    def _block(self, batch: Batch, clock: Clock) -> None:
+    def _block(self, batch: RowState, clock: Clock) -> None:
         """One block of every row: gamma draft forwards, one target forward, verification, bookkeeping."""
         gamma, device = self.gamma, self._device
         drafted = np.minimum(gamma, batch.room)
@@ -131,7 +131,7 @@ class ChainDecoder(Decoder):
         names = (*CHAIN_COLUMNS, *self.trace.distortion)
         return torch.stack([self.rule.survival(verdict.accept_prob), *(columns.get(name, missing) for name in names)])
 
-    def _record(self, batch: Batch, drafted: NDArray, result: NDArray, values: NDArray, clock: Clock) -> None:
+    def _record(self, batch: RowState, drafted: NDArray, result: NDArray, values: NDArray, clock: Clock) -> None:
         """Emit the block's tokens, log the step. `result` [rows, n]: accepted, drafts, emitted, broken p, broken q."""
         gamma = self.gamma
         widths = np.cumsum([1, gamma, gamma + 1, gamma + 1])

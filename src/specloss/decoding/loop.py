@@ -47,7 +47,7 @@ class Prompt:
 
 
 @dataclass(slots=True)
-class Batch:
+class RowState:
     """What is known of each row, on the host; arrays [rows]. A row without a prompt (-1) computes garbage."""
 
     prompt: NDArray[np.int64]
@@ -59,7 +59,7 @@ class Batch:
     sample: NDArray[np.uint64]
 
     @classmethod
-    def empty(cls, rows: int) -> Batch:
+    def empty(cls, rows: int) -> RowState:
         """A batch of rows without a prompt."""
         ones = np.ones(rows, np.int64)
         key, sample = np.zeros((rows, 2), np.uint64), np.zeros(rows, np.uint64)
@@ -116,7 +116,7 @@ class Decoder(ABC):
         """Drop all rows but `at` [n] from what `_begin` made."""
 
     @abstractmethod
-    def _block(self, batch: Batch, clock: Clock) -> None:
+    def _block(self, batch: RowState, clock: Clock) -> None:
         """One block of every row: draft, one target forward, verification, bookkeeping."""
 
     @torch.inference_mode()
@@ -140,7 +140,7 @@ class Decoder(ABC):
         # asking a model for its type walks through it; a mask's value where something is seen, by type
         self._types = self.pair.target.dtype, self.pair.draft.dtype
         self._seen = {dtype: torch.zeros(1, dtype=dtype, device=device) for dtype in self._types}
-        batch, waiting, clock = Batch.empty(rows), deque(range(len(prompts))), Clock(device)
+        batch, waiting, clock = RowState.empty(rows), deque(range(len(prompts))), Clock(device)
         self._begin(rows, longest, clock)
         while True:
             free = np.flatnonzero(batch.prompt < 0)
@@ -164,7 +164,9 @@ class Decoder(ABC):
                     f"prompt {prompt.name} has token id {token}; the models share ids 0 to {self.pair.vocab - 1}"
                 )
 
-    def _admit(self, batch: Batch, free: NDArray, waiting: deque[int], prompts: Sequence[Prompt], clock: Clock) -> None:
+    def _admit(
+        self, batch: RowState, free: NDArray, waiting: deque[int], prompts: Sequence[Prompt], clock: Clock
+    ) -> None:
         """Put waiting prompts into free rows and fill their caches, all prompts of one call in one forward each."""
         taken = [waiting.popleft() for _ in range(min(len(free), len(waiting)))]
         rows = free[: len(taken)]
@@ -179,13 +181,13 @@ class Decoder(ABC):
         at, tokens = (torch.from_numpy(values).to(self._device) for values in (rows, ids))
         self._fill(at, tokens, torch.from_numpy(lengths), clock)
 
-    def _compact(self, batch: Batch) -> None:
+    def _compact(self, batch: RowState) -> None:
         """Let finished rows leave the batch."""
         rows = np.flatnonzero(batch.prompt >= 0)
         batch.keep(rows)
         self._keep(torch.from_numpy(rows).to(self._device))
 
-    def _emit(self, batch: Batch, emitted: NDArray, drafted: NDArray, accepted: NDArray) -> Emitted:
+    def _emit(self, batch: RowState, emitted: NDArray, drafted: NDArray, accepted: NDArray) -> Emitted:
         """Append each row's first `accepted` + 1 of the tokens `emitted` [rows, n], up to an end of sequence, and end
         the rows that are done."""
         count = accepted + 1
@@ -208,7 +210,7 @@ class Decoder(ABC):
         batch.length[empty], batch.begin[empty], batch.limit[empty] = 1, 1, 2
         return Emitted(active, scalars, count)
 
-    def _refuse(self, batch: Batch, role: str, broken: NDArray[np.bool_]) -> None:
+    def _refuse(self, batch: RowState, role: str, broken: NDArray[np.bool_]) -> None:
         """LogitsError if a row with a prompt has one of `broken` [rows, n]: logits of the pair's `role`."""
         rows = np.flatnonzero(broken.any(1) & (batch.prompt >= 0))
         if not len(rows):

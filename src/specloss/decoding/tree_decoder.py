@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specloss.decoding.clock import Clock
-from specloss.decoding.loop import Batch, Decoder, round_up
+from specloss.decoding.loop import Decoder, RowState, round_up
 from specloss.decoding.trace import Lists
 from specloss.decoding.tree import DraftedTree, TreeDrafter
 from specloss.decoding.uniforms import block_uniforms
@@ -68,7 +68,7 @@ class TreeDecoder(Decoder):
         self._drafter.keep(at)
         self._last = self._last[at]
 
-    def _block(self, batch: Batch, clock: Clock) -> None:
+    def _block(self, batch: RowState, clock: Clock) -> None:
         """One tree of every row: the head's forwards, one target forward, verification, bookkeeping."""
         nodes, device = self.shape.total_token, self._device
         drafted = self._drafter.grow(with_q=self.rule.needs_q)
@@ -126,7 +126,7 @@ class TreeDecoder(Decoder):
 
     def _record(
         self,
-        batch: Batch,
+        batch: RowState,
         tree: Tree,
         drafted: DraftedTree,
         p: Tensor,

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from specloss.benchmarks import LOCAL_FILES
 from specloss.common.files import FileError, file_hash, read_json, shown_path
-from specloss.common.section import Model
+from specloss.common.section import Section
 from specloss.common.yamlfile import ConfigError, read_yaml
 from specloss.experiment.cells import Cell
 from specloss.experiment.names import check_experiment_name, check_names
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from specloss.verification import Rule, TreeRule
 
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=Section)
 MOST_VALUES = 100_000  # of a config
 
 
-class Pair(Model):
+class Pair(Section):
     """A target and what drafts for it. All pairs of an experiment are of one kind."""
 
     kind: Literal["draft", "eagle3"] = Field(
@@ -61,7 +61,7 @@ class Pair(Model):
     trust_remote_code: bool = Field(False, description="run code that comes with a checkpoint")
 
 
-class Benchmark(Model):
+class Benchmark(Section):
     """A named set of problems."""
 
     task: str = Field(description="benchmark module, see specloss.benchmarks")
@@ -77,7 +77,7 @@ class Benchmark(Model):
     max_new_tokens: Annotated[int, Field(ge=1)] = Field(description="output limit for each problem")
 
 
-class Method(Model):
+class Method(Section):
     """A verification rule over a grid of its parameter. The key in `methods` is its label in paths and tables."""
 
     rule: str | None = Field(None, description="rule name; the label if not given")
@@ -85,7 +85,7 @@ class Method(Model):
     options: dict[str, Any] = Field(default_factory=dict, description="options of the rule, e.g. residual, coupling")
 
 
-class Tree(Model):
+class TreeSection(Section):
     """The trees that an EAGLE-3 head drafts: `specloss.models.tree_shape.TreeShape`."""
 
     total_token: int = Field(60, description="nodes of a tree, the last known token among them")
@@ -93,16 +93,16 @@ class Tree(Model):
     top_k: int = Field(10, description="children of an expanded node, and nodes expanded in a round")
 
     @model_validator(mode="after")
-    def _can_grow(self) -> Tree:
+    def _can_grow(self) -> TreeSection:
         TreeShape(self.top_k, self.depth, self.total_token)
         return self
 
 
-class Decoding(Model):
+class Decoding(Section):
     """How every cell is decoded. Pairs of kind draft need `gamma`, those of kind eagle3 `tree`."""
 
     gamma: Annotated[int, Field(ge=1, le=64)] | None = Field(None, description="drafted tokens per block")
-    tree: Tree | None = Field(None, description="the trees that EAGLE-3 heads draft")
+    tree: TreeSection | None = Field(None, description="the trees that EAGLE-3 heads draft")
     temperature: Annotated[float, Field(ge=0)] = Field(1.0, description="of both models; 0 is greedy, else >= 0.001")
     top_k: Annotated[int, Field(ge=0)] = Field(0, description="of both models; 0 keeps all")
     top_p: Annotated[float, Field(gt=0, le=1)] = Field(1.0, description="of both models; 1 keeps all")
@@ -114,7 +114,7 @@ class Decoding(Model):
     )
 
 
-class Cluster(Model):
+class Cluster(Section):
     """Where cells run."""
 
     actors: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
@@ -131,7 +131,7 @@ class Cluster(Model):
     address: str | None = Field(None, description="address of a running Ray cluster; it is used and never stopped")
 
 
-class Screen(Model):
+class Screen(Section):
     """One recorded decode, every rule on it: `specloss screen`."""
 
     top_k: Literal["full"] | Annotated[int, Field(ge=1)] = Field(
@@ -142,13 +142,13 @@ class Screen(Model):
     )
 
 
-class Tracking(Model):
+class Tracking(Section):
     """MLflow."""
 
     uri: str | None = Field(None, description="tracking server or store; none: MLFLOW_TRACKING_URI, else a SQLite file")
 
 
-class Analysis(Model):
+class Analysis(Section):
     """How tables turn numbers into verdicts."""
 
     margin: Annotated[float, Field(gt=0, lt=100)] = Field(
@@ -185,7 +185,7 @@ class Analysis(Model):
 Folder = Annotated[str, Field(pattern=r"^[^{}*?\[\]\n]+$")]
 
 
-class Experiment(Model):
+class Experiment(Section):
     """One experiment: the whole config file."""
 
     name: str = Field(description="names results/<name>, reports/<name> and the MLflow experiment")
@@ -331,7 +331,7 @@ def _shown(value: Any) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def _one_line(error: ValidationError, model: type[Model]) -> str:
+def _one_line(error: ValidationError, model: type[Section]) -> str:
     """The first fault, unknown keys first (a misspelt key also makes the right one missing)."""
     faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     fault = faults[0]
@@ -347,18 +347,18 @@ def _one_line(error: ValidationError, model: type[Model]) -> str:
     return f"{at}: {message}, got {_shown(fault['input'])}{more}"
 
 
-def _fields_at(model: type[Model], location: tuple[int | str, ...]) -> list[str]:
+def _fields_at(model: type[Section], location: tuple[int | str, ...]) -> list[str]:
     """The keys that `model` knows at a place in its values; none where there is no section."""
     found: Any = model
     for part in location:
-        if isinstance(found, type) and issubclass(found, Model):
+        if isinstance(found, type) and issubclass(found, Section):
             field = found.model_fields.get(str(part))
             found = field.annotation if field else None
             if isinstance(found, UnionType):  # Section | None
                 found = get_args(found)[0]
         else:  # dict[str, Section], list[Section]
             found = (get_args(found) or (None,))[-1]
-    return list(found.model_fields) if isinstance(found, type) and issubclass(found, Model) else []
+    return list(found.model_fields) if isinstance(found, type) and issubclass(found, Section) else []
 
 
 def expand(experiment: Experiment) -> list[Cell]:
@@ -415,15 +415,15 @@ def _contents(name: str, benchmark: Benchmark, hash_of: Callable[[Path], str]) -
     return {"files": hashes} if hashes else {}
 
 
-Setting = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, options
+SettingSpec = tuple[str, str, float | None, dict[str, Any]]  # label, rule, param, options
 
 
-def _method_settings(experiment: Experiment) -> list[Setting]:
+def _method_settings(experiment: Experiment) -> list[SettingSpec]:
     """Every setting, baselines included. ConfigError names the method."""
     from specloss.verification import RULES
 
     tree = experiment.decoding.tree is not None
-    settings: dict[tuple[str, float | None], Setting] = {}
+    settings: dict[tuple[str, float | None], SettingSpec] = {}
     for label, method in experiment.methods.items():
         name = method.rule or label
         if label not in RULES and label.lower() in RULES:
@@ -440,7 +440,7 @@ def _method_settings(experiment: Experiment) -> list[Setting]:
                 bound_rule(name, param, method.options, tree)
             except (ValueError, TypeError) as error:
                 raise ConfigError(f"methods.{label}: {error}") from None
-            chain: Setting | None = (label, name, param, method.options)
+            chain: SettingSpec | None = (label, name, param, method.options)
             while chain is not None:
                 if settings.setdefault((chain[0], chain[2]), chain) != chain:
                     raise ConfigError(
@@ -466,7 +466,7 @@ def bound_rule(rule: str, param: float | None, options: dict[str, Any], tree: bo
 
 def matched_setting(
     label: str, rule: str, param: float | None, options: dict[str, Any], *, tree: bool
-) -> Setting | None:
+) -> SettingSpec | None:
     """The setting that this one must be compared with: its rule's matched baseline, with the options they share.
 
     It is labelled by its rule, and by the method as well if it has options of its own. `tree`: on trees.

@@ -19,12 +19,12 @@ from pydantic import ConfigDict, create_model
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
 from specloss.benchmarks.sandbox import SandboxError
 from specloss.common.files import write_text
-from specloss.common.section import Model
+from specloss.common.section import Section
 from specloss.experiment.cells import (
     EXPERIMENT,
     GRADED,
-    Batch,
     Cell,
+    CellBatch,
     batch_folder,
     batch_mark,
     format_param,
@@ -47,7 +47,7 @@ from specloss.experiment.config import (
 from specloss.scoring.grade import is_slow
 
 
-class Arguments(Model):
+class Arguments(Section):
     """Base of a function's arguments as a config gives them: nothing is converted, as nothing is on the way there."""
 
     model_config = ConfigDict(strict=True)
@@ -101,7 +101,7 @@ class Plan:
         }
 
     @cached_property
-    def batches(self) -> dict[str, Batch | None]:
+    def batches(self) -> dict[str, CellBatch | None]:
         """Decode job of each cell id; None for a cell that is whole already.
 
         Cells that are asked for by their files are in jobs of their own, so that no other is decoded with them.
@@ -153,7 +153,7 @@ class Plan:
         return self.experiment.recipes.files(chosen.target, chosen.draft)
 
     @cached_property
-    def _batches_by_id(self) -> dict[str, Batch]:
+    def _batches_by_id(self) -> dict[str, CellBatch]:
         return {batch.id: batch for batch in self.batches.values() if batch}
 
     def batch_models(self, batch_id: str) -> list[str]:

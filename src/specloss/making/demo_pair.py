@@ -26,7 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specloss.benchmarks import chain
-from specloss.common.section import Model
+from specloss.common.section import Section
 from specloss.experiment.config import validated
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
@@ -34,7 +34,7 @@ MAX_POSITIONS = 256
 _IGNORED = -100  # the label that the cross entropy skips
 
 
-class ModelTraining(Model):
+class ModelTraining(Section):
     """Size and training of one of the two models."""
 
     layers: int = Field(ge=1, description="decoder layers")
@@ -53,7 +53,7 @@ class ModelTraining(Model):
         return self
 
 
-class PairTraining(Model):
+class PairTraining(Section):
     """Training of the pair; `config/train_demo.yaml` documents each key."""
 
     seed: int = Field(ge=0, description="seed of the initial weights and of the training problems")

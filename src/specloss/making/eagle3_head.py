@@ -31,14 +31,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Llam
 
 from specloss.benchmarks import chain
 from specloss.common.files import replacing, write_text
-from specloss.experiment.config import Model, validated
+from specloss.experiment.config import Section, validated
 from specloss.making.demo_pair import draw_training_problems, schedule
 from specloss.models.eagle3 import Eagle3Head, feature_layers
 
 _WRITTEN_TOGETHER = 256  # texts
 
 
-class HeadTraining(Model):
+class HeadTraining(Section):
     """Training of a head; `config/train_demo_eagle3.yaml` documents each key."""
 
     seed: Annotated[int, Field(ge=0)] = Field(description="of the initial weights, the problems and the texts")
@@ -66,7 +66,7 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Texts with what the target makes of them, padded on the right."""
 
     ids: Tensor  # [rows, time]
@@ -217,7 +217,7 @@ def draw_batches(texts: Sequence[Text], config: HeadTraining) -> Iterator[list[T
 
 
 @torch.no_grad()
-def look_up(head: Eagle3Head, target: Any, texts: Sequence[Text], drafted: Tensor) -> Batch:
+def look_up(head: Eagle3Head, target: Any, texts: Sequence[Text], drafted: Tensor) -> TrainingBatch:
     """The target's features and distributions, over the target ids `drafted` [draft vocabulary], on some texts."""
     shape = (len(texts), max(len(text.ids) for text in texts))
     ids = torch.zeros(shape, dtype=torch.int64)  # padding follows: nothing sees it
@@ -226,10 +226,10 @@ def look_up(head: Eagle3Head, target: Any, texts: Sequence[Text], drafted: Tenso
         ids[row, : len(text.ids)] = torch.tensor(text.ids)
         answer[row, text.start : len(text.ids)] = True
     output = target(ids, output_hidden_states=list(head.layers), use_cache=False)
-    return Batch(ids, answer, head.features(output.hidden_states), output.logits[..., drafted].softmax(-1))
+    return TrainingBatch(ids, answer, head.features(output.hidden_states), output.logits[..., drafted].softmax(-1))
 
 
-def run_losses(head: Eagle3Head, batch: Batch, runs: int) -> tuple[Tensor, Tensor]:
+def run_losses(head: Eagle3Head, batch: TrainingBatch, runs: int) -> tuple[Tensor, Tensor]:
     """Cross entropy with the target (nats per token), and share of agreeing top tokens, of each run: both [runs].
 
     What begins at position t reads, in run i, the token at t + i + 1 and predicts the one at t + i + 2; tokens of the

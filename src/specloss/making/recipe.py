@@ -12,14 +12,14 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
-from specloss.common.section import Model
+from specloss.common.section import Section
 from specloss.experiment.cells import config_hash
 
 # of a folder that is made; the workflow waits for these
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "made.json")
 
 
-class Wheel(Model):
+class Wheel(Section):
     """A GGUF file within a wheel of the Python package index, which is neither installed nor imported."""
 
     package: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+==[A-Za-z0-9.+!]+$")] = Field(
@@ -29,7 +29,7 @@ class Wheel(Model):
     member: Annotated[str, Field(pattern=r"\.gguf$")] = Field(description="path of the file within the wheel")
 
 
-class Distil(Model):
+class Distil(Section):
     """A draft of a model's own first layers, trained for a while to say what the whole says."""
 
     teacher: str = Field(description="another model of this section, or as a pair's target")
@@ -42,7 +42,7 @@ class Distil(Model):
     seed: Annotated[int, Field(ge=0)] = Field(0, description="of the texts and of their order")
 
 
-class Recipe(Model):
+class Recipe(Section):
     """How a model is made: exactly one of the two."""
 
     wheel: Wheel | None = Field(None, description="fetched from a wheel and converted to a model folder")

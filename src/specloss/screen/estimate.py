@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specloss.experiment.plan import Plan
-from specloss.screen.recording import Positions, TraceFile
+from specloss.screen.recording import Positions, RecordingFile
 from specloss.verification import RULES, Rule, distortion, get_rule
 from specloss.verification.distributions import induced
 
@@ -37,7 +37,7 @@ BLOCKS = 512  # of a batch
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ScreenedSetting:
     """A rule at one value of its parameter, under its label in tables."""
 
     method: str
@@ -50,20 +50,20 @@ class Setting:
         return get_rule(self.rule, self.param, **self.options)
 
 
-def registry_grid() -> list[Setting]:
+def registry_grid() -> list[ScreenedSetting]:
     """Every registered rule over its grid."""
-    return [Setting(name, name, param) for name, spec in RULES.items() for param in spec.grid]
+    return [ScreenedSetting(name, name, param) for name, spec in RULES.items() for param in spec.grid]
 
 
-def screened_settings(plan: Plan, grid: str) -> list[Setting]:
+def screened_settings(plan: Plan, grid: str) -> list[ScreenedSetting]:
     """What is screened: the experiment's settings, and with `grid` "all" every registered rule's grid before them."""
-    own = [Setting(c.method, c.settings["rule"], c.param, c.settings["options"]) for c in plan.cells]
+    own = [ScreenedSetting(c.method, c.settings["rule"], c.param, c.settings["options"]) for c in plan.cells]
     chosen = (registry_grid() if grid == "all" else []) + own
     unique = {(s.method, s.param): s for s in chosen}  # a label of the experiment may be a rule with options
     return list(unique.values())
 
 
-def screen(trace: TraceFile, settings: Sequence[Setting], blocks: int = BLOCKS) -> pd.DataFrame:
+def screen(trace: RecordingFile, settings: Sequence[ScreenedSetting], blocks: int = BLOCKS) -> pd.DataFrame:
     """A row per setting, `blocks` target calls at a time.
 
     Block rules have no quantities at a position, and are left out where the trace pools tokens.

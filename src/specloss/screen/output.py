@@ -15,7 +15,7 @@ from specloss.experiment.plan import Plan
 from specloss.screen import TABLES, ScreenError
 from specloss.screen.estimate import screen, screened_settings
 from specloss.screen.places import POLICY, trace_key, trace_path, tracing_cell
-from specloss.screen.recording import TraceFile
+from specloss.screen.recording import RecordingFile
 from specloss.verification import RULES
 from specloss.verification.registry import is_gate
 
@@ -58,9 +58,9 @@ def write_screen(plan: Plan, places: Sequence[tuple[str, str]], out: Path) -> pd
     return table
 
 
-def _current_trace(plan: Plan, pair: str, benchmark: str) -> TraceFile:
+def _current_trace(plan: Plan, pair: str, benchmark: str) -> RecordingFile:
     path = trace_path(plan, pair, benchmark)
-    trace = TraceFile(path)
+    trace = RecordingFile(path)
     if trace.about["key"] != trace_key(tracing_cell(plan, pair, benchmark), trace.about["top_k"]):
         raise ScreenError(f"{path} was recorded with other settings; `specloss trace` records it anew")
     return trace
@@ -99,7 +99,7 @@ def number(value: float, digits: int, sign: bool = False) -> str:
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}"
 
 
-def _markdown(table: pd.DataFrame, traces: Sequence[TraceFile]) -> str:
+def _markdown(table: pd.DataFrame, traces: Sequence[RecordingFile]) -> str:
     about = traces[0].about
     parts = ["# Every rule on one trace\n", WARNING.format(policy=POLICY, seed=about["seed"]) + "\n", READING]
     parts += ["## The traces\n", markdown_table(_traces(table, traces)), POOLED]
@@ -112,7 +112,7 @@ def _markdown(table: pd.DataFrame, traces: Sequence[TraceFile]) -> str:
     return "\n".join(parts)
 
 
-def _traces(table: pd.DataFrame, traces: Sequence[TraceFile]) -> pd.DataFrame:
+def _traces(table: pd.DataFrame, traces: Sequence[RecordingFile]) -> pd.DataFrame:
     rows = []
     for trace, (_, screened) in zip(traces, table.groupby(["pair", "benchmark"], sort=False), strict=True):
         first = screened.iloc[0]

@@ -74,7 +74,7 @@ def record_traces(plan: Plan, pair: str, benchmarks: Sequence[str], top_k: int |
     cells = {trace_path(plan, pair, benchmark): tracing_cell(plan, pair, benchmark) for benchmark in benchmarks}
     loaded = None
     for path, cell in cells.items():
-        if path.exists() and TraceFile(path).about["key"] == trace_key(cell, top_k):
+        if path.exists() and RecordingFile(path).about["key"] == trace_key(cell, top_k):
             continue
         loaded = loaded or load_pair(**cell.settings["pair"])
         write_trace(record(loaded, cell, top_k, plan.experiment.decoding.batch_size), path)
@@ -101,7 +101,7 @@ class Positions:
     last: NDArray[np.int64]
 
 
-class TraceFile:
+class RecordingFile:
     """A trace on disk. ScreenError says if it is missing or something else."""
 
     def __init__(self, path: Path) -> None:

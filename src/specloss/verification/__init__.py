@@ -5,7 +5,7 @@
 
 from specloss.verification.distortion import KEYS, KEYS_OF_P_AND_Q, distortion
 from specloss.verification.registry import RULES, get_rule, matched_rule, valid_options
-from specloss.verification.rule import Rule, RuleSpec, Verdict
+from specloss.verification.rule import BlockVerdict, Rule, RuleSpec
 from specloss.verification.tree_rule import TreeRule, TreeVerdict
 from specloss.verification.tree_rules import TREE_FORMS, get_tree_rule, matched_tree_rule, valid_tree_options
 from specloss.verification.trees import Tree
@@ -15,12 +15,12 @@ __all__ = [
     "KEYS_OF_P_AND_Q",
     "RULES",
     "TREE_FORMS",
+    "BlockVerdict",
     "Rule",
     "RuleSpec",
     "Tree",
     "TreeRule",
     "TreeVerdict",
-    "Verdict",
     "distortion",
     "get_rule",
     "get_tree_rule",

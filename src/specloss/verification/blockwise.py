@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specloss.verification.distributions import normalise
-from specloss.verification.rule import Rule, Verdict, at_least_float32, check_block
+from specloss.verification.rule import BlockVerdict, Rule, at_least_float32, check_block
 
 
 class BlockwiseRule(Rule):
@@ -41,7 +41,7 @@ class BlockwiseRule(Rule):
         drafted: Tensor,
         uniforms: Tensor,
         bonus_q: Tensor | None = None,
-    ) -> Verdict:
+    ) -> BlockVerdict:
         """As `Rule.verify`; `accept_prob` holds `h_1 ... h_gamma`, and `y` and `rho` are None."""
         check_block(p, q)
         p, q = at_least_float32(p, q)
@@ -66,11 +66,11 @@ class BlockwiseRule(Rule):
         rows = torch.arange(batch, device=q.device)
         bonus = p[rows, drafted]
         if gamma == 0:
-            return Verdict(accepted, bonus, h.to(q.dtype), None, None)
+            return BlockVerdict(accepted, bonus, h.to(q.dtype), None, None)
         at = accepted.clamp_max(gamma - 1)
         residual = normalise(excess[rows, at], p[rows, at])
         whole = (accepted == drafted).unsqueeze(-1)
-        return Verdict(accepted, torch.where(whole, bonus, residual), h, None, None)
+        return BlockVerdict(accepted, torch.where(whole, bonus, residual), h, None, None)
 
     def survival(self, accept_prob: Tensor) -> Tensor:
         """As `Rule.survival`: `P(tau >= i) = 1 - prod_{j >= i} (1 - h_j)`, [batch, gamma]."""

@@ -10,11 +10,11 @@ from typing import Any
 from specloss.verification import cascades, rules
 from specloss.verification.allowed import eta_set, min_p_set
 from specloss.verification.blockwise import BlockwiseRule
-from specloss.verification.rule import COUPLINGS, Interval, Option, Rule, RuleSpec
+from specloss.verification.rule import COUPLINGS, Option, Range, Rule, RuleSpec
 
-UNIT = Interval(0, 1)
-OPEN_UNIT = Interval(0, 1, open_low=True, open_high=True)
-LENIENCE = Interval(0, 1, open_low=True)
+UNIT = Range(0, 1)
+OPEN_UNIT = Range(0, 1, open_low=True, open_high=True)
+LENIENCE = Range(0, 1, open_low=True)
 BASES = (0.1, 0.3, 0.5, 0.7, 0.9)
 EPSILONS = (0.05, 0.10, 0.15, 0.20, 0.25)
 FIFTHS = (0.2, 0.4, 0.6, 0.8)
@@ -69,7 +69,7 @@ RULES: dict[str, RuleSpec] = {
     "cos_contrastive": RuleSpec(
         function=rules.cos_contrastive,
         param="mu",
-        valid=Interval(0, 100),
+        valid=Range(0, 100),
         grid=(0.1, 0.3, 0.5),
         in_paper=False,
         ensemble=rules.contrastive_ensemble,

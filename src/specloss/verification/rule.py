@@ -19,7 +19,7 @@ COUPLINGS = ("native", "maximal")
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
+class Range:
     """The valid values of a number, as a check (`in`) and as text (`str`)."""
 
     low: float
@@ -44,11 +44,11 @@ class Option:
     """A keyword of a rule beside its parameter: a choice of words or a number. `None` as default means derived."""
 
     default: Any
-    valid: tuple[str, ...] | Interval
+    valid: tuple[str, ...] | Range
 
     def describe(self, name: str) -> str:
         """What may stand for `name`: its interval, or its words."""
-        return self.valid.describe(name) if isinstance(self.valid, Interval) else f"{name} {' | '.join(self.valid)}"
+        return self.valid.describe(name) if isinstance(self.valid, Range) else f"{name} {' | '.join(self.valid)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class RuleSpec:
 
     function: Callable[..., tuple[Tensor, Tensor]] | None
     param: str | None = None
-    valid: Interval | None = None
+    valid: Range | None = None
     grid: tuple[float | None, ...] = (None,)
     in_paper: bool = True
     matched_baseline: str | None = "standard_sd"
@@ -77,7 +77,7 @@ class RuleSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BlockVerdict:
     """What verification decided about a block of `gamma` draft tokens.
 
     `accepted` int64 [batch]: how many leading draft tokens are kept. `next` [batch, vocab]: the distribution of the
@@ -199,7 +199,7 @@ class Rule:
         drafted: Tensor,
         uniforms: Tensor,
         bonus_q: Tensor | None = None,
-    ) -> Verdict:
+    ) -> BlockVerdict:
         """Decide how much of each drafted block is kept, left to right until the first rejection.
 
         `p` [batch, gamma + 1, vocab] (last: the bonus position), `q` [batch, gamma, vocab], `tokens` int64
@@ -219,17 +219,17 @@ class Rule:
         rows = torch.arange(len(q), device=q.device)
         bonus = self.bonus(p[rows, drafted], bonus_q)  # [batch, vocab]
         if q.shape[1] == 0:
-            return Verdict(accepted, bonus, accept_prob, y, rho)
+            return BlockVerdict(accepted, bonus, accept_prob, y, rho)
         whole = (accepted == drafted).unsqueeze(-1)  # [batch, 1]
         residual = rho[rows, accepted.clamp_max(q.shape[1] - 1)]
-        return Verdict(accepted, torch.where(whole, bonus, residual), accept_prob, y, rho)
+        return BlockVerdict(accepted, torch.where(whole, bonus, residual), accept_prob, y, rho)
 
     def survival(self, accept_prob: Tensor) -> Tensor:
-        """Probability [batch, gamma] that the first i + 1 drafted tokens are all kept, from `Verdict.accept_prob`."""
+        """Probability [batch, gamma] that the first i + 1 drafted tokens are all kept, from `BlockVerdict.accept_prob`."""
         return accept_prob.cumprod(-1)
 
     def expected_accepted(self, accept_prob: Tensor) -> Tensor:
-        """Mean number [batch] of kept tokens given the drafted ones, from `Verdict.accept_prob` [batch, gamma].
+        """Mean number [batch] of kept tokens given the drafted ones, from `BlockVerdict.accept_prob` [batch, gamma].
 
         It averages over the coin flips instead of throwing them, so block efficiency has less variance.
         """

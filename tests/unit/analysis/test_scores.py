@@ -13,8 +13,8 @@ from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.tables.catalogue import make_table
 from specloss.benchmarks import Grade
 from specloss.experiment.study import Study
-from specloss.scoring import grade as grading
-from specloss.scoring import score as scoring
+from specloss.scoring.score import grade as grading
+from specloss.scoring.score import score as scoring
 from specloss.scoring.score import score_cell
 
 

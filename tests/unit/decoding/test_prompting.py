@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from specloss import decode
 from specloss.benchmarks import Item
 from specloss.cluster.output import write_cell
-from specloss.cluster.worker import Decoded
+from specloss.cluster.worker import CellOutput
 from specloss.decoding.cell import decode_cell
 from specloss.experiment.config import expand, parse_config
 from specloss.models.prompting import PromptError, encode, prepare
@@ -124,7 +124,7 @@ def test_a_cell_says_where_its_template_has_the_systems_text(pair, tmp_path):
         )
         decoded = decode_cell(replace(pair, tokenizer=words), cell, [0], batch_size=1)
         made = pair.provenance() | {"packages": {}}
-        write_cell(cell, tmp_path, [Decoded(*decoded, 1.0, made, ())])
+        write_cell(cell, tmp_path, [CellOutput(*decoded, 1.0, made, ())])
         run = json.loads((cell.folder(tmp_path) / "cell.json").read_text())["run"]
         assert run["generation"]["system_text"] == said
         assert decoded[1]["prompt"].to_pylist() == ["1\n\n2+3?" if said != "own role" else "12+3?"]

@@ -13,7 +13,7 @@ from places import DEMO, ROOT
 from specloss import decode, load_pair
 from specloss.analysis.evidence.summary import summarise
 from specloss.cluster.output import write_cell
-from specloss.cluster.worker import Decoded
+from specloss.cluster.worker import CellOutput
 from specloss.common.provenance import package_versions
 from specloss.decoding.cell import count_problems, decode_cell
 from specloss.experiment.plan import make_plan
@@ -76,7 +76,7 @@ def test_cells_on_trees_go_through_to_the_summary(tree_head, tree_pair, tmp_path
     for cell in plan.cells:
         steps, generations = decode_cell(tree_pair, cell, range(count_problems(cell)), batch_size=3)
         made = tree_pair.provenance() | {"packages": package_versions()}
-        write_cell(cell, plan.results, [Decoded(steps, generations, 1.0, made, ())])
+        write_cell(cell, plan.results, [CellOutput(steps, generations, 1.0, made, ())])
         score_cell(cell.folder(plan.results))
     summary = summarise(plan.file, plan.results).set_index("method")
     assert list(summary.index) == ["standard_sd", "spec_cascade", "min_p_sampling", "cos"]

@@ -19,7 +19,7 @@ from specloss.verification import (
 )
 from specloss.verification.distributions import speculative, truncate
 from specloss.verification.registry import is_gate
-from specloss.verification.rule import Interval
+from specloss.verification.rule import Range
 
 REFUSED = [
     (("leniense", 0.4), {}, ["unknown rule 'leniense'", "did you mean 'lenience'?", "standard_sd"]),
@@ -83,7 +83,7 @@ def _truncating(name: str) -> RuleSpec:
     def allowed(p, floor, options):
         return p >= torch.minimum(torch.as_tensor(floor, dtype=p.dtype), p.amax(-1, keepdim=True))
 
-    shared = {"param": "floor", "valid": Interval(0, 1), "grid": (0.1,), "allowed": allowed}
+    shared = {"param": "floor", "valid": Range(0, 1), "grid": (0.1,), "allowed": allowed}
     if name == "floor_sampling":
         return RuleSpec(
             function=lambda p, q, floor: speculative(truncate(p, allowed(p, floor, {})), q),

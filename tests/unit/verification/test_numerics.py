@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from verification_cases import DEFAULTS, TOKEN_DEFAULTS, TOKEN_RULES, params
 
 from specloss.verification import RULES, distortion, get_rule, valid_options
-from specloss.verification.rule import Interval, at_least_float32
+from specloss.verification.rule import Range, at_least_float32
 
 VOCABULARY = 152_064  # Qwen2.5, padded
 # torch sums in cascades: a term goes through some hundreds of additions at this length; normalised, then summed
@@ -44,7 +44,7 @@ def rules(draw, name: str):
         ends = params(name)
         param = draw(st.sampled_from(ends) | st.floats(min(ends), min(max(ends), 10.0)))
     options = {
-        key: draw(st.floats(0.01, 1.0)) if isinstance(option.valid, Interval) else draw(st.sampled_from(option.valid))
+        key: draw(st.floats(0.01, 1.0)) if isinstance(option.valid, Range) else draw(st.sampled_from(option.valid))
         for key, option in valid_options(name).items()
     }
     return get_rule(name, param, **options)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from specloss.verification import RULES, Rule, get_rule, valid_options
-from specloss.verification.rule import Interval, Option
+from specloss.verification.rule import Option, Range
 
 TOKEN_RULES = [name for name, spec in RULES.items() if spec.build is None]
 LOSSLESS_FOR_THEIR_TARGET = [name for name, spec in RULES.items() if spec.exact]
@@ -30,7 +30,7 @@ def option_sets(known: Mapping[str, Option]) -> list[dict[str, Any]]:
     """Every combination of the options of a rule; of an option that is a number, the default and two others."""
     choices = [
         [option.default, option.valid.high, (option.valid.low + option.valid.high) / 4]
-        if isinstance(option.valid, Interval)
+        if isinstance(option.valid, Range)
         else option.valid
         for option in known.values()
     ]

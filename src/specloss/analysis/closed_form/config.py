@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from specloss.experiment.config import Model, read_yaml, validated
+from specloss.experiment.config import Section, read_yaml, validated
 
 KINDS = ("matching", "partial", "unrelated")
 
@@ -28,7 +28,7 @@ def _checked(rule: str, params: list[float]) -> None:
         get_rule(rule, param)  # ValueError, in one line, for a parameter out of range
 
 
-class RuleAt(Model):
+class RuleAt(Section):
     """A rule at a parameter."""
 
     rule: str
@@ -58,7 +58,7 @@ class Mixture(RuleAt):
     rule: Mixtures = Field(description="adaptive_interpolation or cos")
 
 
-class DistributionPair(Model):
+class DistributionPair(Section):
     """Target and draft over one small vocabulary."""
 
     p: Annotated[list[Ratio], Field(min_length=2)] = Field(description="target probabilities; they sum to 1")
@@ -79,7 +79,7 @@ class DistributionPair(Model):
         return self
 
 
-class RandomPairs(Model):
+class RandomPairs(Section):
     """Seeded pairs of independent draws from a symmetric Dirichlet distribution."""
 
     seed: Annotated[int, Field(ge=0)] = Field(0, description="of the random distributions")
@@ -90,7 +90,7 @@ class RandomPairs(Model):
     )
 
 
-class Fig2(Model):
+class Fig2(Section):
     """Figure 2."""
 
     truncation: Gate
@@ -148,14 +148,14 @@ class Fig8a(RandomPairs):
     points: Annotated[int, Field(ge=2)] = Field(description="values of TV(p, q), evenly spaced up to tv_max")
 
 
-class Fig8b(Model):
+class Fig8b(Section):
     """Figure 8 (b)."""
 
     pointwise: Pointwise
     mixtures: Annotated[list[Mixture], Field(min_length=1, max_length=4)]
 
 
-class Analytic(Model):
+class Analytic(Section):
     """The whole of `config/analytic.yaml`."""
 
     pair: DistributionPair = Field(description="the distributions of Figures 2 and 8 (b)")

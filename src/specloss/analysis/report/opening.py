@@ -34,7 +34,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PairAnswer:
     """To one question: a sentence, then the settings by verdict, and what the verdicts say."""
 
     question: str
@@ -43,7 +43,7 @@ class Answer:
     definitions: dict[str, str]
 
 
-def answers(evidence: Evidence) -> list[Answer]:
+def answers(evidence: Evidence) -> list[PairAnswer]:
     """Against the lossless run (is it safe to turn on?), and of the gates against their matched baselines."""
     study = evidence.study
     table = verdicts(evidence).data
@@ -81,7 +81,7 @@ def scope(evidence: Evidence) -> str:
     )
 
 
-def _answer(evidence: Evidence, rows: pd.DataFrame, kind: str, question: str, sentence: str) -> Answer:
+def _answer(evidence: Evidence, rows: pd.DataFrame, kind: str, question: str, sentence: str) -> PairAnswer:
     good = int((rows[f"{kind}_verdict"] == FASTER).sum())
     count = f"{good or 'None'} of {len(rows)} settings {'is' if good <= 1 else 'are'}"
     groups = []
@@ -90,7 +90,7 @@ def _answer(evidence: Evidence, rows: pd.DataFrame, kind: str, question: str, se
         if len(here):
             groups.append(Group(verdict, _named(here), _numbers(here, kind, verdict)))
     said = definitions(evidence.study.analysis)
-    return Answer(
+    return PairAnswer(
         question, sentence.format(count) + ".", groups, {group.verdict: said[group.verdict] for group in groups}
     )
 

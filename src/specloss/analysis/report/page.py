@@ -22,12 +22,12 @@ from specloss.analysis import FIGURES, JOINED_TABLES, tables_for
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.findings import Finding, check
 from specloss.analysis.evidence.summary import SUMMARY
+from specloss.analysis.evidence.unsafe import unsafe_benchmarks
 from specloss.analysis.figures.catalogue import make_figure
 from specloss.analysis.figures.plot import Plot, draw
 from specloss.analysis.report.opening import answers, scope
 from specloss.analysis.tables.catalogue import JOINED, make_table
 from specloss.analysis.tables.table import BEST, OVERALL, SECOND, Table
-from specloss.analysis.evidence.unsafe import unsafe_benchmarks
 from specloss.common.files import write_text
 from specloss.experiment.cells import META, Cell, config_hash, format_param
 from specloss.experiment.completeness import WHOLE
@@ -53,7 +53,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Row:
+class PageRow:
     """A cell in the list of cells."""
 
     id: str
@@ -79,11 +79,14 @@ def render(evidence: Evidence, results: Path) -> str:
     study = evidence.study
     pictures = [_picture(name, evidence) for name in FIGURES]
     environment = Environment(
-        loader=PackageLoader("specloss.analysis.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+        loader=PackageLoader("specloss.analysis.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
     )
     configured = study.config.get("results", "results")
     folder = f"{configured}/{study.name}"
-    rows = [Row(c.id, c.key, s) for c, s in zip(study.cells, evidence.summary["status"], strict=True)]
+    rows = [PageRow(c.id, c.key, s) for c, s in zip(study.cells, evidence.summary["status"], strict=True)]
     return environment.get_template("report.html.j2").render(
         study=study,
         version=VERSION,
@@ -203,9 +206,9 @@ def _differs_by_cell(key: str, value: Any) -> bool:
     return key == "seed" or isinstance(value, float)
 
 
-def _reasons(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+def _reasons(rows: list[PageRow]) -> list[tuple[str, list[PageRow]]]:
     """Missing cells by reason, the most frequent first."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[PageRow]] = {}
     for row in rows:
         if not row.whole:
             groups.setdefault(row.status, []).append(row)

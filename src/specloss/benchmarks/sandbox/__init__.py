@@ -25,7 +25,7 @@ against: flaws of the kernel, and timing (code can measure how busy the machine 
 from specloss.benchmarks.sandbox.box import Limits
 from specloss.benchmarks.sandbox.errors import SandboxError
 from specloss.benchmarks.sandbox.isolation import Isolation, Sandbox, isolation, permitted
-from specloss.benchmarks.sandbox.trial import FaultyTests, Verdict, run_tests
+from specloss.benchmarks.sandbox.trial import FaultyTests, TrialVerdict, run_tests
 
 __all__ = [
     "FaultyTests",
@@ -33,7 +33,7 @@ __all__ = [
     "Limits",
     "Sandbox",
     "SandboxError",
-    "Verdict",
+    "TrialVerdict",
     "isolation",
     "permitted",
     "run_tests",

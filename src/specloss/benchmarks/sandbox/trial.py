@@ -23,7 +23,7 @@ class FaultyTests(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TrialVerdict:
     """Whether all tests passed; `reason` says in a line why not."""
 
     passed: bool
@@ -41,7 +41,7 @@ def run_tests(
     limits: Limits = DEFAULT_LIMITS,
     sandbox: Sandbox = "required",
     layers: Sequence[str] | None = None,
-) -> Verdict:
+) -> TrialVerdict:
     """Whether `tests` (Python, which calls `entry_point`) run to their end with the function that `answer` defines.
 
     `imports` are run before the tests and `answer_imports` before the answer; both sides may import `packages`.
@@ -84,7 +84,7 @@ def run_tests(
             try:
                 out, error = judge.communicate(json.dumps(task).encode(), limits.wall_seconds)
             except subprocess.TimeoutExpired:
-                return Verdict(False, OUT_OF_TIME)
+                return TrialVerdict(False, OUT_OF_TIME)
             with suppress(subprocess.TimeoutExpired):
                 # it ends by itself when its pipe does, unless it is up to something
                 tested.wait(0.05)
@@ -94,7 +94,7 @@ def run_tests(
     return _verdict(out, error, judge.returncode, tested.returncode)
 
 
-def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) -> Verdict:
+def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) -> TrialVerdict:
     # what the code's process says of itself decides nothing: it could say anything
     if judge_status == NOT_ISOLATED or (judge_status == 0 and not out):
         said = (
@@ -104,11 +104,11 @@ def _verdict(out: bytes, error: bytes, judge_status: int, answer_status: int) ->
         raise SandboxError(f"the sandbox failed: {said}")
     if judge_status != 0:
         # values that take too long or too much memory to compare
-        return Verdict(False, f"the tests ended with exit status {judge_status}")
+        return TrialVerdict(False, f"the tests ended with exit status {judge_status}")
     verdict = json.loads(out)
     if "fault" in verdict:
         raise FaultyTests(f"the tests cannot be run: {' '.join(verdict['fault'].split())}")
     reason = " ".join(verdict["reason"].split())
     if not verdict["passed"] and answer_status in (128 + signal.SIGXCPU, 128 + signal.SIGKILL, TIME_IS_UP):
         reason = f"{OUT_OF_TIME} or memory: {reason}"
-    return Verdict(verdict["passed"], reason)
+    return TrialVerdict(verdict["passed"], reason)
