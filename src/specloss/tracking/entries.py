@@ -17,11 +17,8 @@ from typing import Any
 
 from specloss import __version__
 from specloss.experiment.cells import META, Cell, config_hash, format_param
-<<<<<<< HEAD
 from specloss.experiment.names import mlflow_key
-=======
 from specloss.experiment.schema import DISTORTION
->>>>>>> b5e3551 (fix import)
 
 AGGREGATE = "aggregate"  # in place of a cell: the run of the whole experiment
 LONGEST_TEXT = 5000  # of the 6,000 characters that MLflow gives a parameter
