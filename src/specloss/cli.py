@@ -32,7 +32,8 @@ TopK = Annotated[str | None, typer.Option(help="tokens recorded at each position
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Run an experiment with Snakemake; further arguments (targets, options) go to Snakemake."""
-    from specloss.experiment.config import ConfigError, read_config
+    from specloss.common.yamlfile import ConfigError
+    from specloss.experiment.config import read_config
 
     arguments = context.args
     if str(config).startswith("-"):  # options alone: the demo's
@@ -49,7 +50,7 @@ def _snakemake(config: Path, arguments: Sequence[str]) -> int:
     ConfigError where there is no Snakefile.
     """
     from specloss.common.processes import die_with_parent
-    from specloss.experiment.config import ConfigError
+    from specloss.common.yamlfile import ConfigError
 
     if not Path("Snakefile").exists() and not {"-s", "--snakefile"} & set(arguments):
         raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
@@ -117,7 +118,7 @@ def decode(
 ) -> None:
     """Decode the cells of a batch on Ray actors; whole cells are skipped (used by the workflow)."""
     from specloss.cluster.job import run_batch
-    from specloss.experiment.cells import read_batch
+    from specloss.experiment.batches import read_batch
 
     failed = run_batch(batch, results, log)
     # cells that failed beside others that did not are named by their scoring; the others go on
@@ -234,7 +235,7 @@ def plan_size(
     from specloss.analysis.evidence.evidence import Evidence
     from specloss.analysis.evidence.sample_size import plan_sizes, plan_text, with_options
     from specloss.analysis.evidence.summary import SUMMARY
-    from specloss.experiment.config import ConfigError
+    from specloss.common.yamlfile import ConfigError
     from specloss.experiment.plan import outline_of
 
     plan = outline_of(experiment)
@@ -335,7 +336,7 @@ def distil_model(experiment: ExperimentFile, folder: str, out: Path) -> None:
 @app.command("train-demo")
 def train_demo(config: Path, out: Path) -> None:
     """Train the demo pair again."""
-    from specloss.experiment.config import read_yaml
+    from specloss.common.yamlfile import read_yaml
     from specloss.making.demo_pair import train_pair
 
     train_pair(read_yaml(config), out, str(config))
@@ -344,7 +345,7 @@ def train_demo(config: Path, out: Path) -> None:
 @app.command("train-demo-eagle3")
 def train_demo_eagle3(config: Path, out: Path) -> None:
     """Train the demo target's EAGLE-3 head again."""
-    from specloss.experiment.config import read_yaml
+    from specloss.common.yamlfile import read_yaml
     from specloss.making.eagle3_head import train_head
 
     train_head(read_yaml(config), out, str(config))
@@ -353,7 +354,8 @@ def train_demo_eagle3(config: Path, out: Path) -> None:
 @app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""
-    from specloss.experiment.plan import check_architectures, describe, plan_of
+    from specloss.experiment.checks import check_architectures
+    from specloss.experiment.plan import describe, plan_of
 
     plan = plan_of(config)
     check_architectures(plan)

@@ -18,9 +18,12 @@ from transformers.utils.logging import disable_progress_bar
 
 from specloss.benchmarks import Item, get_benchmark
 from specloss.benchmarks.sandbox import SandboxError
+from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import Cell
-from specloss.experiment.config import Benchmark, ConfigError, Experiment, Pair, expand
+from specloss.experiment.config import Experiment
+from specloss.experiment.grid import expand
 from specloss.experiment.plan import Plan, describe
+from specloss.experiment.sections import Benchmark, Pair
 from specloss.models.checkpoint import ModelError, locate
 from specloss.models.context import head_note, pair_context
 from specloss.models.inspection import Inspected, cache_bytes, dtype_of, inspect_model

@@ -11,7 +11,7 @@ from simulated import World, replicates
 from specloss.analysis.evidence.bootstrap import spread
 from specloss.analysis.evidence.sample_size import Aim, Size, cheapest, noise_of, power, size
 from specloss.analysis.evidence.verdicts import FASTER, claims, error_floor
-from specloss.experiment.config import Analysis
+from specloss.experiment.sections import Analysis
 
 PILOT = 20_000  # problems: the test is of the plan, not of a small pilot's luck
 

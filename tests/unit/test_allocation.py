@@ -17,7 +17,7 @@ from specloss.cluster.ray_head import RayHeadError
 from specloss.cluster.runs import claim_folder, remember_owner
 from specloss.cluster.supervisor import allocated_gpus
 from specloss.common.processes import owner_id
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 
 SLURM = {"SLURM_JOB_ID": "7"}
 

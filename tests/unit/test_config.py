@@ -13,8 +13,9 @@ import yaml
 from places import DEMO, ROOT
 
 from specloss import cli
-from specloss.common.yamlfile import read_yaml
-from specloss.experiment.config import ConfigError, Experiment, expand, parse_config, read_config
+from specloss.common.yamlfile import ConfigError, read_yaml
+from specloss.experiment.config import Experiment, parse_config, read_config
+from specloss.experiment.grid import expand
 from specloss.experiment.plan import make_plan, plan_of
 
 

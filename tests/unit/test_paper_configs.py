@@ -8,7 +8,8 @@ import yaml
 from places import ROOT
 
 from specloss.benchmarks import MODULES, get_benchmark
-from specloss.experiment.plan import check_arguments, make_plan
+from specloss.experiment.checks import check_arguments
+from specloss.experiment.plan import make_plan
 
 LENGTHS = {"math": 2048, "mbppplus": 4000, "include": 2048, "bfcl": 1024}
 PAPER = {"math": "MATH", "mbppplus": "MBPP+", "include": "INCLUDE", "bfcl": "BFCL"}

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from places import ROOT
 
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 from specloss.reviewer.answer import CellError, CellRequest, answer
 
 

@@ -20,7 +20,8 @@ from specloss.cluster import ray_head as heads
 from specloss.cluster.progress import Progress
 from specloss.cluster.supervisor import NODE_IP, free_ports, head_environment
 from specloss.common.processes import end_session, owner_id, process_alive, session_members
-from specloss.experiment.cells import GENERATIONS, STEPS, Cell, CellBatch, batch_folder, write_batches
+from specloss.experiment.batches import CellBatch, batch_folder, write_batches
+from specloss.experiment.cells import GENERATIONS, STEPS, Cell
 
 STUB = Path(__file__).parent / "stub_decoding"
 CLIENT = """

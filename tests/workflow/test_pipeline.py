@@ -20,9 +20,9 @@ import pytest
 import yaml
 from places import ROOT
 
-from specloss.analysis import FIGURES, tables_for
+from specloss.analysis.outputs import FIGURES, tables_for
 from specloss.cluster.runs import claim_folder
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 from specloss.experiment.plan import Plan, make_plan
 from specloss.experiment.study import Study
 

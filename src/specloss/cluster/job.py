@@ -19,7 +19,8 @@ from specloss.cluster.pool import LINGER_SECONDS, Pool
 from specloss.cluster.progress import Progress
 from specloss.cluster.ray_head import RayHead, RayHeadLost, find_head
 from specloss.cluster.worker import CellFailed, CellOutput
-from specloss.experiment.cells import Cell, read_batch
+from specloss.experiment.batches import read_batch
+from specloss.experiment.cells import Cell
 
 POLL_SECONDS = 0.5
 MAX_HEADS = 3  # the first and two replacements

@@ -9,8 +9,8 @@ from typing import Any
 
 from specloss.cluster.ray_head import RayHeadError
 from specloss.cluster.worker import PairWorker
+from specloss.common.files import config_hash
 from specloss.common.provenance import code_version
-from specloss.experiment.cells import config_hash
 
 MAX_CPU_ACTORS = 2
 # An actor that dies comes back with its name this often, and each of its tasks is done again this often, by Ray itself

@@ -7,10 +7,11 @@ import socket
 import subprocess
 from pathlib import Path
 
-from specloss.cluster.ray_head import owner_here, process_alive
+from specloss.cluster.ray_head import owner_here
 from specloss.common.files import write_text
-from specloss.experiment.cells import batch_folder
-from specloss.experiment.config import ConfigError
+from specloss.common.processes import process_alive
+from specloss.common.yamlfile import ConfigError
+from specloss.experiment.batches import batch_folder
 
 _OWNERS = Path(".snakemake/specloss")  # a file for each experiment that was run here: its main process
 _LOCKS = Path(".snakemake/locks")

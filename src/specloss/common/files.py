@@ -117,3 +117,8 @@ def write_text(path: Path, text: str) -> None:
         return
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def config_hash(value: Any) -> str:
+    """16 hex digits of SHA-256 over the canonical JSON of `value`."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

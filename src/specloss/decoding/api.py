@@ -15,10 +15,10 @@ from specloss.decoding.loop import Prompt
 from specloss.decoding.trace import STOPS, Trace
 from specloss.decoding.tree_decoder import TreeDecoder
 from specloss.decoding.warp import Warper
-from specloss.experiment.config import bound_rule
 from specloss.models.pair import LoadedPair
 from specloss.models.prompting import tokenize
 from specloss.models.tree_shape import TreeShape
+from specloss.verification.binding import bound_rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,9 +62,9 @@ def decode_cell(
     from specloss.decoding.api import decode_prompts
     from specloss.decoding.loop import Prompt
     from specloss.decoding.warp import Warper
-    from specloss.experiment.config import bound_rule
     from specloss.models.prompting import check_length, prepare
     from specloss.models.tree_shape import TreeShape
+    from specloss.verification.binding import bound_rule
 
     items = load_items(cell)
     settings, decoding = cell.settings, cell.settings["decoding"]

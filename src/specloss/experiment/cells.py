@@ -14,20 +14,17 @@ This module imports neither torch nor pyarrow, so that thin clients stay thin.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specloss.common.files import FileError, read_json, write_text
+from specloss.common.files import config_hash, read_json
 
 STEPS, GENERATIONS, GRADED, META = "steps.parquet", "generations.parquet", "graded.parquet", "cell.json"
 FAILURE = "failure.txt"
-# types in which tokens do not depend on the rows of a batch: forwards of other shapes differ in the last bits, which in
-# these decide nothing but exact ties
-EXACT = ("float32", "float64")
+
 EXPERIMENT = "experiment.json"  # of the experiment's folder: the config and all cells
 
 
@@ -122,76 +119,9 @@ def experiment_folder(cell_folder: Path) -> Path:
     return cell_folder.resolve().parents[5]
 
 
-def config_hash(value: Any) -> str:
-    """16 hex digits of SHA-256 over the canonical JSON of `value`."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _first_difference(old: Any, new: Any, at: str) -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             if old.get(name) != new.get(name):
                 return _first_difference(old.get(name), new.get(name), f"{at}.{name}".lstrip("."))
     return f"{at}: {json.dumps(old)} -> {json.dumps(new)}"
-
-
-@dataclass(frozen=True)
-class CellBatch:
-    """The cells of one decode job. The id is the hash of its cells: a batch never changes under its name."""
-
-    cells: tuple[Cell, ...]
-
-    @cached_property
-    def id(self) -> str:
-        """Names the job: the pair and the hash of its cells."""
-        return f"{self.cells[0].pair}-{config_hash([[c.id, c.key] for c in self.cells])}"
-
-
-def read_batch(path: Path) -> tuple[CellBatch, dict[str, Any]]:
-    """The batch and the `cluster` settings of the config that a batch file carries."""
-    content = read_json(path)
-    try:
-        return CellBatch(tuple(Cell.from_dict(c) for c in content["cells"])), content["cluster"]
-    except (KeyError, TypeError):
-        raise FileError(f"{path}: not a batch file of specloss") from None
-
-
-def plan_batches(cells: list[Cell], results: Path, cells_per_job: int) -> dict[str, CellBatch | None]:
-    """Which batch each cell (by id) is decoded in; None for a cell that is whole and needs none.
-
-    A finished batch keeps its whole cells for good, so that a later run sees the same job graph and does nothing. All
-    other cells are cut anew, per pair, into batches of `cells_per_job`.
-    """
-    if not cells:
-        return {}
-    done: dict[str, CellBatch] = {}
-    whole = {cell.id for cell in cells if cell.is_whole(results)}
-    folder = batch_folder(results, cells[0].experiment)
-    for marker in sorted(folder.glob("*.done")):
-        batch, _ = read_batch(marker.with_suffix(".json"))
-        done |= {cell.id: batch for cell in batch.cells if cell.id in whole}
-    plan: dict[str, CellBatch | None] = {cell.id: done.get(cell.id) for cell in cells if cell.id in whole}
-    for pair in dict.fromkeys(cell.pair for cell in cells):
-        todo = [cell for cell in cells if cell.pair == pair and cell.id not in whole]
-        for start in range(0, len(todo), cells_per_job):
-            batch = CellBatch(tuple(todo[start : start + cells_per_job]))
-            plan |= {cell.id: batch for cell in batch.cells}
-    return plan
-
-
-def batch_folder(results: Path, experiment: str) -> Path:
-    """Where an experiment's batch files (`<id>.json`) and the marks of finished batches (`<id>.done`) are."""
-    return results / experiment / "batches"
-
-
-def batch_mark(results: Path, batch: CellBatch) -> Path:
-    """The mark that the batch is finished."""
-    return batch_folder(results, batch.cells[0].experiment) / f"{batch.id}.done"
-
-
-def write_batches(batches: list[CellBatch], results: Path, cluster: dict[str, Any]) -> None:
-    """Write the batch files that decode jobs read. Existing files are left: the content is fixed by the name."""
-    for batch in batches:
-        path = batch_folder(results, batch.cells[0].experiment) / f"{batch.id}.json"
-        content = {"cluster": cluster, "cells": [cell.to_dict() for cell in batch.cells]}
-        write_text(path, json.dumps(content, indent=1))

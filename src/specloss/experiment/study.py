@@ -11,8 +11,8 @@ from typing import Any
 
 from specloss.common.files import FileError, read_json, shown_path
 from specloss.experiment.cells import Cell, format_param
-from specloss.experiment.config import Analysis
 from specloss.experiment.metrics import EAGLE, METRICS
+from specloss.experiment.sections import Analysis
 
 LOSSLESS = "standard_sd"
 INTERPOLATION, CEILING = "adaptive_interpolation", "overshoot_ceiling"  # the two rules of the paper's Table 1

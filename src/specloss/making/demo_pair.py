@@ -26,8 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from specloss.benchmarks import chain
-from specloss.common.section import Section
-from specloss.experiment.config import validated
+from specloss.common.section import Section, validated
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 MAX_POSITIONS = 256

@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, Llam
 
 from specloss.benchmarks import chain
 from specloss.common.files import replacing, write_text
-from specloss.experiment.config import Section, validated
+from specloss.common.section import Section, validated
 from specloss.making.demo_pair import draw_training_problems, schedule
 from specloss.models.eagle3 import Eagle3Head, feature_layers
 

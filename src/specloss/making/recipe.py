@@ -12,8 +12,8 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from specloss.common.files import config_hash
 from specloss.common.section import Section
-from specloss.experiment.cells import config_hash
 
 # of a folder that is made; the workflow waits for these
 FILES = ("model.safetensors", "config.json", "tokenizer.json", "made.json")

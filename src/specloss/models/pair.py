@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from specloss.experiment.cells import EXACT
+from specloss.common.provenance import EXACT
 from specloss.models.calling.probe import Passed, probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
 from specloss.models.context import head_note, pair_context

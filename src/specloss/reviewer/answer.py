@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from specloss.common.oneline import OneLine
+from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import GRADED
-from specloss.experiment.config import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import Cell, format_param
-from specloss.experiment.config import ConfigError
 from specloss.experiment.study import Place, Setting, Study
 from specloss.paper import AVERAGE, BENCHMARKS, EAGLE3, SINGLE_DRAFT
 

@@ -16,8 +16,7 @@ import pandas as pd
 
 from specloss import paper
 from specloss.analysis.evidence.bootstrap import Bootstrap
-from specloss.analysis.evidence.evidence import Evidence
-from specloss.analysis.tables.table import OVERALL
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.experiment.plan import make_plan
 from specloss.experiment.study import Study
 from specloss.paper import AVERAGE, BENCHMARKS, EAGLE3, HALF_UNIT, QUANTITIES, SINGLE_DRAFT

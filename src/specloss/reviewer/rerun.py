@@ -15,7 +15,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from specloss.experiment.cells import EXACT, GENERATIONS, META, Cell
+from specloss.common.provenance import EXACT
+from specloss.experiment.cells import GENERATIONS, META, Cell
 
 WIDTH = 120
 

@@ -27,7 +27,7 @@ This module imports nothing heavy.
 
 from __future__ import annotations
 
-from specloss.analysis import DRAWINGS
+from specloss.analysis.outputs import DRAWINGS
 from specloss.common.oneline import OneLine
 
 TRACE = "trace.parquet"

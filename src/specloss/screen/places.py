@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from specloss.experiment.cells import Cell, config_hash
+from specloss.common.files import config_hash
+from specloss.experiment.cells import Cell
 from specloss.experiment.plan import Plan, outline_of, plan_of
 from specloss.screen import TRACE, ScreenError
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from specloss import __version__
-from specloss.experiment.cells import META, Cell, config_hash, format_param
+from specloss.common.files import config_hash
+from specloss.experiment.cells import META, Cell, format_param
 from specloss.experiment.names import mlflow_key
 from specloss.experiment.schema import DISTORTION
 

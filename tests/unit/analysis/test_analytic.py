@@ -11,17 +11,11 @@ import torch
 import yaml
 from typer.testing import CliRunner
 
-from specloss.analysis.closed_form.analytic import (
-    ANALYTIC_FIGURES,
-    ANALYTIC_SUFFIXES,
-    Analytic,
-    make_analytic,
-    read_analytic,
-    write_analytic,
-)
+from specloss.analysis.closed_form.analytic import ANALYTIC_FIGURES, ANALYTIC_SUFFIXES, make_analytic, write_analytic
+from specloss.analysis.closed_form.config import Analytic, read_analytic
 from specloss.analysis.closed_form.random_pairs import accepted_share, drafts, separated, strength
 from specloss.cli import app
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 from specloss.verification import get_rule
 
 SHIPPED = Path(__file__).parents[3] / "config" / "analytic.yaml"

@@ -6,10 +6,11 @@ import pandas as pd
 import pytest
 from synthetic import write_experiment
 
-from specloss.analysis import FIGURES, write_figure
+from specloss.analysis import write_figure
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.figures.catalogue import MAKERS, make_figure
+from specloss.analysis.outputs import FIGURES
 
 
 def test_every_name_has_a_figure():

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from specloss.analysis import tables_for
 from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.outputs import tables_for
 from specloss.analysis.tables.catalogue import make_table
 from specloss.analysis.tables.latex import PAGE, PREAMBLE, escaped
 

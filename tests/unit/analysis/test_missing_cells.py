@@ -12,11 +12,11 @@ import pytest
 import synthetic
 from synthetic import as_trees, write_experiment
 
-from specloss.analysis import FIGURES, JOINED_TABLES, TABLES, tables_for
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.figures.catalogue import make_figure
 from specloss.analysis.figures.plot import Plot
+from specloss.analysis.outputs import FIGURES, JOINED_TABLES, TABLES, tables_for
 from specloss.analysis.tables.catalogue import JOINED, make_table
 from specloss.analysis.tables.table import Table
 from specloss.experiment.cells import GENERATIONS, GRADED, STEPS

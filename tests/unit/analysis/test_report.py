@@ -12,13 +12,13 @@ import yaml
 from places import ROOT
 from synthetic import write_experiment
 
-from specloss.analysis import FIGURES, tables_for, write_report
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis import write_report
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
+from specloss.analysis.outputs import FIGURES, tables_for
 from specloss.analysis.report.opening import answers
 from specloss.analysis.tables.catalogue import make_table
 from specloss.analysis.tables.settings import verdicts
-from specloss.analysis.tables.table import OVERALL
 from specloss.experiment.cells import format_param
 from specloss.experiment.plan import make_plan
 from specloss.experiment.study import Study

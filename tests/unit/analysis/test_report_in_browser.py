@@ -7,7 +7,8 @@ import re
 import pytest
 from browser import WIDTHS, Watched, opened
 
-from specloss.analysis import FIGURES, write_report
+from specloss.analysis import write_report
+from specloss.analysis.outputs import FIGURES
 
 
 @pytest.fixture(scope="module")

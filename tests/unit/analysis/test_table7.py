@@ -10,12 +10,11 @@ import pytest
 import synthetic
 from synthetic import Effect, as_trees, write_experiment
 
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.tables.amplification import Ratio, fieller, table7
 from specloss.analysis.tables.catalogue import write_joined
 from specloss.analysis.tables.frameworks import TableError, frameworks
-from specloss.analysis.tables.table import OVERALL
 from specloss.experiment.study import Place, Study
 
 GRIDS = {"standard_sd": [None], "min_p_sampling": [0.1, 0.5], "spec_cascade": [0.1, 0.5]}

@@ -12,7 +12,9 @@ from places import DEMO, ROOT
 from specloss.benchmarks import BenchmarkError, UnreachableError, get_benchmark
 from specloss.benchmarks.sources import hub
 from specloss.benchmarks.sources.rows import read_file
-from specloss.experiment.config import ConfigError, expand, parse_config
+from specloss.common.yamlfile import ConfigError
+from specloss.experiment.config import parse_config
+from specloss.experiment.grid import expand
 from specloss.experiment.plan import make_plan
 
 

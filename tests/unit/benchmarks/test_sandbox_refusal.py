@@ -12,9 +12,10 @@ from places import DEMO, ROOT
 from specloss.analysis.evidence.unsafe import unsafe_benchmarks
 from specloss.benchmarks import mbppplus
 from specloss.benchmarks.sandbox import Isolation, SandboxError, permitted, run_tests
+from specloss.common.yamlfile import ConfigError
 from specloss.doctor import Doctor
 from specloss.experiment.cells import Cell
-from specloss.experiment.config import ConfigError, parse_config
+from specloss.experiment.config import parse_config
 from specloss.experiment.plan import make_plan
 from specloss.experiment.schema import GENERATIONS
 from specloss.experiment.study import Study
@@ -62,7 +63,9 @@ def test_without_what_is_not_essential_code_is_run_and_it_is_said():
 
 
 def test_a_plan_is_refused_before_any_decoding(weak, config, monkeypatch):
-    monkeypatch.setattr("specloss.experiment.plan._check_prompts", lambda *_: None)  # the demo's tokenizer has no words
+    monkeypatch.setattr(
+        "specloss.experiment.checks._check_prompts", lambda *_: None
+    )  # the demo's tokenizer has no words
     with pytest.raises(ConfigError, match=r"benchmarks\.code: model-written code is not run"):
         make_plan(config, "my.yaml")
     config["benchmarks"]["code"]["grading"] = {"sandbox": "unsafe"}

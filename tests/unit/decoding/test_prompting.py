@@ -15,7 +15,8 @@ from specloss.benchmarks import Item
 from specloss.cluster.output import write_cell
 from specloss.cluster.worker import CellOutput
 from specloss.decoding.cell import decode_cell
-from specloss.experiment.config import expand, parse_config
+from specloss.experiment.config import parse_config
+from specloss.experiment.grid import expand
 from specloss.models.prompting import PromptError, encode, prepare
 
 WORDS = ["<s>", "<pad>", "user", "system", "assistant", "hello", "there", "26", "Jul", "2024", ":"]

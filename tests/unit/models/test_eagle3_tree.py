@@ -9,8 +9,9 @@ from eagle3_cases import VOCAB, WIDTH, ExactRotary, checkpoint, rederived_path_s
 from exactness import EXACT
 from safetensors.torch import load_file
 
-from specloss.decoding.tree import TreeDrafter, TreeShape
+from specloss.decoding.tree import TreeDrafter
 from specloss.models.eagle3 import load_head
+from specloss.models.tree_shape import TreeShape
 
 PUBLISHED = Path(__file__).parents[2] / "data" / "eagle3"
 SHAPE = TreeShape(top_k=3, depth=3, total_token=15)

@@ -11,7 +11,7 @@ from places import DEMO, ROOT
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
 from specloss.benchmarks import chain
-from specloss.experiment.config import ConfigError
+from specloss.common.yamlfile import ConfigError
 from specloss.making.demo_pair import build_tokenizer
 from specloss.making.eagle3_head import HeadTraining, Text, draw_batches, look_up, run_losses, train_head, write_texts
 from specloss.models import ModelError

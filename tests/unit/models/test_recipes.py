@@ -13,7 +13,9 @@ from places import DEMO, ROOT
 from wheels import write_wheel
 
 import specloss
-from specloss.experiment.config import ConfigError, expand, parse_config
+from specloss.common.yamlfile import ConfigError
+from specloss.experiment.config import parse_config
+from specloss.experiment.grid import expand
 from specloss.experiment.plan import make_plan
 from specloss.making.distillation import distil_draft, write_texts
 from specloss.making.fetching import convert_gguf, fetch_gguf

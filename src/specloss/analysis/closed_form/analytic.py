@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from specloss.analysis import DRAWINGS
 from specloss.analysis.closed_form.config import Analytic, read_analytic
+from specloss.analysis.outputs import DRAWINGS
 from specloss.common.files import write_text
 from specloss.common.yamlfile import ConfigError
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from specloss.experiment.config import Section, read_yaml, validated
+from specloss.common.section import Section, validated
+from specloss.common.yamlfile import read_yaml
 
 KINDS = ("matching", "partial", "unrelated")
 

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm, t
 
 from specloss.analysis.evidence.summary import read_problems
-from specloss.experiment.cells import config_hash
+from specloss.common.files import config_hash
 from specloss.experiment.metrics import METRICS, with_derived
 from specloss.experiment.study import Place, Setting, Study
 

@@ -132,3 +132,6 @@ def _read(experiment_json: Path, results: Path, changed: int) -> Evidence:
     study = Study.read(experiment_json)
     summary = read_summary(experiment_json, results)
     return Evidence(study, summary, Bootstrap(study, read_problems(experiment_json, results)))
+
+
+OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them

@@ -21,8 +21,9 @@ from scipy.stats import chi2, norm, t
 
 from specloss.analysis.evidence.bootstrap import FEWEST, TOO_FEW, Bootstrap
 from specloss.analysis.evidence.evidence import Evidence
-from specloss.experiment.config import Analysis, validated
+from specloss.common.section import validated
 from specloss.experiment.metrics import METRICS
+from specloss.experiment.sections import Analysis
 from specloss.experiment.study import Place, Setting
 
 MOST = 10_000_000  # problems

@@ -36,8 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from specloss import __version__ as VERSION
-from specloss.common.files import FileError, check_file, replacing
-from specloss.experiment.cells import GRADED, STEPS, config_hash
+from specloss.common.files import FileError, check_file, config_hash, replacing
+from specloss.experiment.cells import GRADED, STEPS
 from specloss.experiment.completeness import WHOLE, cell_status, damage
 from specloss.experiment.metrics import EAGLE, METRICS, with_derived
 from specloss.experiment.schema import DISTORTION

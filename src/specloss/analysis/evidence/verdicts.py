@@ -27,7 +27,7 @@ from scipy.stats import false_discovery_control, norm, t
 from statsmodels.stats.contingency_tables import mcnemar
 
 from specloss.analysis.evidence.bootstrap import TOO_FEW, Interval, holm
-from specloss.experiment.config import Analysis
+from specloss.experiment.sections import Analysis
 
 FASTER, FASTER_BUT_WORSE, WORSE = "faster and not worse", "faster but worse", "worse, not shown to be faster"
 NOT_FASTER, UNCLEAR = "not faster", "not distinguishable at this size"

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from specloss.analysis import FIGURES
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.figures.frontier import collaborative, truncation
 from specloss.analysis.figures.gap import gap_by_level
 from specloss.analysis.figures.plot import Plot, save, styled
 from specloss.analysis.figures.speed import acceptance_by_position, time_split
+from specloss.analysis.outputs import FIGURES
 from specloss.common.files import write_text
 
 MAKERS: dict[str, Callable[[Evidence, int], Plot]] = {

@@ -6,9 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.figures.plot import BASELINE_GREY, COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, panels
-from specloss.analysis.tables.table import OVERALL
 from specloss.experiment.study import LOSSLESS, level_text
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from specloss.analysis import DRAWINGS
+from specloss.analysis.outputs import DRAWINGS
 from specloss.common.files import replacing
 
 # Okabe and Ito, "Color Universal Design" (2008), without the yellow, which is too light for lines on white paper.

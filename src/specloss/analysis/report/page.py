@@ -18,18 +18,18 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from specloss import __version__ as VERSION
-from specloss.analysis import FIGURES, JOINED_TABLES, tables_for
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.findings import Finding, check
 from specloss.analysis.evidence.summary import SUMMARY
 from specloss.analysis.evidence.unsafe import unsafe_benchmarks
 from specloss.analysis.figures.catalogue import make_figure
 from specloss.analysis.figures.plot import Plot, draw
+from specloss.analysis.outputs import FIGURES, JOINED_TABLES, tables_for
 from specloss.analysis.report.opening import answers, scope
 from specloss.analysis.tables.catalogue import JOINED, make_table
-from specloss.analysis.tables.table import BEST, OVERALL, SECOND, Table
-from specloss.common.files import write_text
-from specloss.experiment.cells import META, Cell, config_hash, format_param
+from specloss.analysis.tables.table import BEST, SECOND, Table
+from specloss.common.files import config_hash, write_text
+from specloss.experiment.cells import META, Cell, format_param
 from specloss.experiment.completeness import WHOLE
 from specloss.experiment.study import Study
 from specloss.paper import AVERAGE

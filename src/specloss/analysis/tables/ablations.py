@@ -7,11 +7,10 @@ from typing import Any
 import pandas as pd
 
 from specloss.analysis.evidence.bootstrap import Interval, cells_of, interval
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.findings import ceiling_or_mixture, over_l, points, verdict
 from specloss.analysis.tables.table import (
     HEADS,
-    OVERALL,
     Table,
     effect_columns,
     effect_text,

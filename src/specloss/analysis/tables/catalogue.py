@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from specloss.analysis import tables_for
 from specloss.analysis.evidence.bootstrap import Interval, cells_of
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.findings import check, to_frame
+from specloss.analysis.outputs import tables_for
 from specloss.analysis.tables.ablations import coupling, table1, table6
 from specloss.analysis.tables.amplification import table7
 from specloss.analysis.tables.frameworks import frameworks
 from specloss.analysis.tables.settings import table2, table4, verdicts
-from specloss.analysis.tables.table import OVERALL, Table, effect_columns, effect_text, number, rounded, with_pair
+from specloss.analysis.tables.table import Table, effect_columns, effect_text, number, rounded, with_pair
 from specloss.common.files import write_text
 from specloss.experiment.cells import format_param
 from specloss.experiment.metrics import EAGLE, METRICS

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from specloss.analysis.evidence.bootstrap import MISSING, interval
-from specloss.analysis.evidence.evidence import Evidence
-from specloss.analysis.tables.table import OVERALL, Table, effect_columns, effect_text, number, rounded
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
+from specloss.analysis.tables.table import Table, effect_columns, effect_text, number, rounded
 from specloss.common.oneline import OneLine
 from specloss.experiment.cells import format_param
 from specloss.experiment.study import Place, Setting

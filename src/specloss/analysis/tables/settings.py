@@ -13,11 +13,10 @@ import pandas as pd
 
 from specloss import paper
 from specloss.analysis.evidence.bootstrap import mean_over_seeds
-from specloss.analysis.evidence.evidence import Evidence
+from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.verdicts import Contrast, Verdict, explain, judge
 from specloss.analysis.tables.table import (
     HEADS,
-    OVERALL,
     Table,
     best_marks,
     effect_columns,

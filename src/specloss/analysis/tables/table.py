@@ -12,7 +12,6 @@ from specloss.analysis.evidence.bootstrap import Interval, ends_text
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.tables.latex import PREAMBLE, tabulars
 
-OVERALL = "(mean)"  # in place of a benchmark or a parameter: the plain mean over all of them
 HEADS = {"be": "BE", "be_expected": "BE expected", "ds": "DS", "accuracy": "accuracy", "alpha": "acceptance"}
 
 
