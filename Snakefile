@@ -11,6 +11,7 @@ from specloss.cluster.relay import follow
 from specloss.experiment.config import is_experiment, read_values
 from specloss.common.oneline import plain_lines
 from specloss.experiment.plan import describe, make_plan
+from specloss.reviewer.names import with_table_cells
 from specloss.cluster.runs import cancel_orphans, claim_folder, remember_owner
 from specloss.common.yamlfile import ConfigError, as_written
 
@@ -32,7 +33,7 @@ try:
     for file in map(os.path.relpath, workflow.configfiles if MAIN else ()):
         read_values(file)
     # Snakemake knows its targets only after it has read this file
-    PLAN = make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:])
+    PLAN = with_table_cells(make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:]), sys.argv[1:])
     if MAIN and not workflow.dryrun:
         claim_folder(PLAN.experiment.name)
         PLAN.write()

@@ -5,6 +5,7 @@ import shlex
 
 from specloss.analysis.outputs import (FIGURES, FIGURE_SUFFIXES, JOINED_TABLES, TABLE_SUFFIXES, tables_for)
 from specloss.experiment.study import Study
+from specloss.reviewer.names import cells_at
 
 SUMMARY = rules.summarise.output
 OPTIONS = f"--results {shlex.quote(str(PLAN.results))}"
@@ -93,7 +94,7 @@ rule track:
 
 rule table_cell:  # one cell of one table: `specloss cell` prints the same and decodes no more than this
     input:
-        lambda wildcards: PLAN.table_cell_files(wildcards.path),
+        lambda wildcards: map(PLAN.graded_file, cells_at(PLAN, wildcards.path)),
     output:
         multiext(f"{REPORTS}/cells/{{path}}", ".txt", ".csv"),
     wildcard_constraints:

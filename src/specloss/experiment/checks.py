@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, create_model
 
@@ -16,7 +16,9 @@ from specloss.benchmarks.sandbox import SandboxError
 from specloss.common.section import Section, validated
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.config import Experiment
-from specloss.experiment.plan import Plan
+
+if TYPE_CHECKING:
+    from specloss.experiment.plan import Plan
 
 
 class Arguments(Section):
@@ -25,7 +27,8 @@ class Arguments(Section):
     model_config = ConfigDict(strict=True)
 
 
-def _check_pairs(experiment: Experiment) -> None:
+def check_pairs(experiment: Experiment) -> None:
+    """Whether the local models that pairs and recipes name are there and fit one another. ConfigError, in one line."""
     from specloss.models.checkpoint import ModelError, locate
     from specloss.models.tokenizers import check_models
 
@@ -71,7 +74,7 @@ def check_architectures(plan: Plan) -> None:
                 raise ConfigError(f"{plan.source}: pairs.{name}.{role}: {error}") from None
 
 
-def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
+def check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
     """The items of every benchmark. ConfigError for bad arguments and items, and for all data that is out of reach."""
     items, far = {}, []
     for name, benchmark in experiment.benchmarks.items():
@@ -104,7 +107,7 @@ def _check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
     return items
 
 
-def _check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
+def check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
     """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
     from specloss.models.prompting import PromptError, check_prompts
 
@@ -138,7 +141,7 @@ def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: st
     validated(create_model("Arguments", __base__=Arguments, **fields), values, at)
 
 
-def _check_writable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
     """ConfigError if the folder cannot be written, or made; nothing is made."""
     there = next(place for place in (folder, *folder.parents) if os.path.lexists(place) or place == place.parent)
     try:
@@ -150,7 +153,8 @@ def _check_writable(folder: Path) -> None:
         raise ConfigError(f"cannot write to {folder}: {os.strerror(error.errno or 0)}") from None
 
 
-def _check_finished(plan: Plan) -> None:
+def check_finished(plan: Plan) -> None:
+    """ConfigError for a cell of an earlier run that was decoded with other settings: it is never overwritten."""
     for cell in plan.cells:
         if not cell.is_whole(plan.results):
             continue

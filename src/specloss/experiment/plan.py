@@ -16,7 +16,7 @@ from specloss.common.files import write_text
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.batches import CellBatch, batch_folder, batch_mark, plan_batches, read_batch, write_batches
 from specloss.experiment.cells import EXPERIMENT, GRADED, Cell, format_param
-from specloss.experiment.checks import _check_benchmarks, _check_finished, _check_pairs, _check_prompts, _check_writable
+from specloss.experiment.checks import check_benchmarks, check_finished, check_pairs, check_prompts, check_writable
 from specloss.experiment.config import Experiment, parse_config, read_config, read_values
 from specloss.experiment.grid import expand
 from specloss.experiment.sections import Benchmark
@@ -77,25 +77,21 @@ class Plan:
         Cells that are asked for by their files are in jobs of their own, so that no other is decoded with them.
         """
         size = self.experiment.cluster.cells_per_job
-        asked = [cell for cell in self.cells if self._file(cell) in self.targets]
-        rest = [cell for cell in self.cells if self._file(cell) not in self.targets]
+        asked = [cell for cell in self.cells if self.graded_file(cell) in self.targets]
+        rest = [cell for cell in self.cells if self.graded_file(cell) not in self.targets]
         return plan_batches(asked, self.results, size) | plan_batches(rest, self.results, size)
 
-    def _file(self, cell: Cell) -> str:
+    def graded_file(self, cell: Cell) -> str:
+        """The scored file of a cell."""
         return str(cell.folder(self.results) / GRADED)
 
     def graded(self) -> list[str]:
         """The scored file of every cell."""
-        return [self._file(cell) for cell in self.cells]
+        return [self.graded_file(cell) for cell in self.cells]
 
-    def table_cell_files(self, path: str) -> list[str]:
-        """The scored files that a cell of a table is made of; `path` is its `TableCell.path`."""
-        from specloss.experiment.study import Study
-        from specloss.reviewer.names import find_table_cell, names_of
-
-        names = names_of(path)
-        cell = find_table_cell(Study.from_dict(self.content), **names | {"table": int(names["table"])})
-        return [self._file(run) for run in cell.cells]
+    def asking_for(self, cells: Iterable[Cell]) -> Plan:
+        """The same plan when the files of these cells are asked for as well."""
+        return replace(self, targets=self.targets.union(map(self.graded_file, cells)))
 
     def batch_marks(self, cell_id: str) -> list[str]:
         """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
@@ -144,7 +140,7 @@ class Plan:
         left = [cell for cell in self.cells if not cell.is_whole(self.results)]
         for batch in {batch.id: batch for cell in left if (batch := self.batches[cell.id])}.values():
             batch_mark(self.results, batch).unlink(missing_ok=True)  # finished once, but its cells were removed since
-        pending = sum(not self.targets or self._file(cell) in self.targets for cell in left)
+        pending = sum(not self.targets or self.graded_file(cell) in self.targets for cell in left)
         if (self.folder / "summary.parquet").exists() and not all(map(os.path.exists, self.graded())):
             self.file.touch()  # a missing cell does not move Snakemake to make the summary again, a newer input does
         if pending:
@@ -183,13 +179,13 @@ def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[st
             if target.startswith(f"{plan.folder}/cells/") and target not in files:
                 near = difflib.get_close_matches(target, files, n=1, cutoff=0)
                 raise ConfigError(f"no cell has the file {target}; the nearest is {near[0]}")
-        plan = replace(plan, targets=files.intersection(targets).union(_of_table_cells(plan, targets)))
+        plan = replace(plan, targets=frozenset(files.intersection(targets)))
         if check:
-            _check_pairs(experiment)
-            _check_prompts(experiment, _check_benchmarks(experiment))
-            _check_writable(plan.folder)
-            _check_writable(plan.reports)
-            _check_finished(plan)
+            check_pairs(experiment)
+            check_prompts(experiment, check_benchmarks(experiment))
+            check_writable(plan.folder)
+            check_writable(plan.reports)
+            check_finished(plan)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     return plan
@@ -203,17 +199,6 @@ def plan_of(path: Path, check: bool = True) -> Plan:
 def outline_of(path: Path) -> Plan:
     """The same without cells, for what only reads results: neither models nor benchmarks need be there."""
     return Plan(read_config(path), str(path), ())
-
-
-def _of_table_cells(plan: Plan, targets: Iterable[str]) -> set[str]:
-    """The scored files that the cells of tables among the targets need."""
-    from specloss.reviewer.names import TARGET
-
-    found: set[str] = set()
-    for target in targets:
-        if match := TARGET.fullmatch(target.removeprefix(f"{plan.reports}/cells/")):
-            found.update(plan.table_cell_files(match["path"]))
-    return found
 
 
 def describe(plan: Plan) -> str:

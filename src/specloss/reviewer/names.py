@@ -15,6 +15,7 @@ from typing import Any
 
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import Cell, format_param
+from specloss.experiment.plan import Plan
 from specloss.experiment.study import Place, Setting, Study
 from specloss.paper import AVERAGE, BENCHMARKS, EAGLE3, SINGLE_DRAFT
 
@@ -227,3 +228,18 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+def cells_at(plan: Plan, path: str) -> list[Cell]:
+    """The cells that a cell of a table is made of; `path` is its `TableCell.path`. NoSuchCell for another."""
+    names = names_of(path)
+    return find_table_cell(Study.from_dict(plan.content), **names | {"table": int(names["table"])}).cells
+
+
+def with_table_cells(plan: Plan, targets: Iterable[str]) -> Plan:
+    """The plan when Snakemake's `targets` may be cells of tables: what these are made of is decoded by itself."""
+    found = [TARGET.fullmatch(target.removeprefix(f"{plan.reports}/cells/")) for target in targets]
+    try:
+        return plan.asking_for(cell for match in found if match for cell in cells_at(plan, match["path"]))
+    except ConfigError as error:
+        raise ConfigError(f"{plan.source}: {error}") from None
