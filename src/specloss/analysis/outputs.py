@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from specloss.experiment.study import Study
 
-
 TABLES = (
     "findings",
     "verdicts",

@@ -10,7 +10,8 @@ import synthetic
 import yaml
 from synthetic import GAMMA, Effect, write_experiment
 
-from specloss.analysis import write_report, write_table
+from specloss.analysis.report.page import write_report
+from specloss.analysis.tables.catalogue import write_table
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.findings import check
 from specloss.analysis.evidence.summary import summarise

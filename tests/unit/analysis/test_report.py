@@ -12,7 +12,7 @@ import yaml
 from places import ROOT
 from synthetic import write_experiment
 
-from specloss.analysis import write_report
+from specloss.analysis.report.page import write_report
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.outputs import FIGURES, tables_for

@@ -7,7 +7,7 @@ import re
 import pytest
 from browser import WIDTHS, Watched, opened
 
-from specloss.analysis import write_report
+from specloss.analysis.report.page import write_report
 from specloss.analysis.outputs import FIGURES
 
 

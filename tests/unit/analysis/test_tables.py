@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import as_trees, write_experiment
 
-from specloss.analysis import write_table
+from specloss.analysis.tables.catalogue import write_table
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.evidence.verdicts import FASTER_BUT_WORSE, WORSE

@@ -64,7 +64,7 @@ def test_without_what_is_not_essential_code_is_run_and_it_is_said():
 
 def test_a_plan_is_refused_before_any_decoding(weak, config, monkeypatch):
     monkeypatch.setattr(
-        "specloss.experiment.checks._check_prompts", lambda *_: None
+        "specloss.experiment.checks.check_prompts", lambda *_: None
     )  # the demo's tokenizer has no words
     with pytest.raises(ConfigError, match=r"benchmarks\.code: model-written code is not run"):
         make_plan(config, "my.yaml")
