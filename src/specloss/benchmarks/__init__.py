@@ -76,3 +76,8 @@ def get_benchmark(name: str) -> ModuleType:
     if name not in MODULES:
         raise ValueError(f"unknown benchmark {name!r}; known: {', '.join(sorted(MODULES))}")
     return importlib.import_module(MODULES[name])
+
+
+def is_slow(task: str) -> bool:
+    """Whether a benchmark says that its grading is worth several processes (`SLOW_GRADING`)."""
+    return bool(getattr(get_benchmark(task), "SLOW_GRADING", False))

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from specloss.benchmarks import is_slow
 from specloss.common.files import write_text
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.batches import CellBatch, batch_folder, batch_mark, plan_batches, read_batch, write_batches
@@ -20,7 +21,6 @@ from specloss.experiment.checks import check_benchmarks, check_finished, check_p
 from specloss.experiment.config import Experiment, parse_config, read_config, read_values
 from specloss.experiment.grid import expand
 from specloss.experiment.sections import Benchmark
-from specloss.scoring.grade import is_slow
 from specloss.verification.binding import bound_rule, matched_setting
 
 SCORING_THREADS = 8  # at most, of one cell whose grading is slow: other cells are graded beside it

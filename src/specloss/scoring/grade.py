@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
-from specloss.benchmarks import Grade, get_benchmark
+from specloss.benchmarks import Grade, get_benchmark, is_slow
 from specloss.common.files import write_text
 from specloss.common.oneline import OneLine
 from specloss.common.processes import die_with_parent
@@ -33,11 +33,6 @@ SECONDS_BETWEEN_LINES = 10.0
 
 class GradingError(OneLine, RuntimeError):
     """Grading ended early; the message is one line fit for a user."""
-
-
-def is_slow(task: str) -> bool:
-    """Whether a benchmark says that its grading is worth several processes (`SLOW_GRADING`)."""
-    return bool(getattr(get_benchmark(task), "SLOW_GRADING", False))
 
 
 def grade_all(
