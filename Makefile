@@ -44,6 +44,7 @@ check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/lint-imports
 
 bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
 	@$(BIN)/python -m specloss.speed

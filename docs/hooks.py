@@ -1,4 +1,4 @@
-"""What the documentation takes from the code: `{{ facts: RULE }}` in a page becomes the rule's parameter and options."""
+"""What the documentation takes from the code: `{{ facts: RULE }}` becomes the rule's parameter and options."""
 
 from __future__ import annotations
 

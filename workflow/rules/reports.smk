@@ -3,7 +3,7 @@
 import os
 import shlex
 
-from specloss.analysis.outputs import (FIGURES, FIGURE_SUFFIXES, JOINED_TABLES, TABLE_SUFFIXES, tables_for)
+from specloss.analysis.outputs import FIGURES, FIGURE_SUFFIXES, JOINED_TABLES, TABLE_SUFFIXES, tables_for
 from specloss.experiment.study import Study
 from specloss.reviewer.names import cells_at
 

@@ -1,7 +1,7 @@
 """MBPP+ (Liu et al. 2023): Python functions from a sentence, with the base tests of MBPP and EvalPlus' many more.
 
 Both are scored: `base` is whether the base asserts hold, `plus` whether all inputs of the script give what is expected,
-too. Values are compared as by EvalPlus' own evaluator (`sandbox/inside/comparison.py`), not as by the published scripts,
+too. Values are compared as by EvalPlus' own evaluator (`sandbox/inside/comparison.py`), not as by the published script,
 which in three tasks (737, 787, 794) assert nothing and in two (558, 581) know one of two accepted readings.
 Differences that remain: there is one limit of time for all inputs, not one for each; the modules that a task's tests
 import are there for the answer, too; one task has one more input; and an answer cannot reach its judge.

@@ -207,7 +207,7 @@ class _Run:
             self._job.done(cell, self._parts.pop(cell.id))
 
     def _failed(self, cell: Cell, error: Exception) -> bool:
-        """Tell a failing cell (True: it is out) from a lost worker (False: try again). RayHeadLost if it was the head."""
+        """Tell a failing cell (True: it is out) from a lost worker (False: try again). RayHeadLost if it was that."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             cause = error.cause
             if isinstance(cause, CellFailed):

@@ -33,8 +33,8 @@ class Pool:
     ) -> None:
         """`ray` is connected; `name` and `pair` come from the config, `cluster` is its section.
 
-        `linger`: seconds without work after which actors end by themselves. RayHeadError if no node of the cluster has as
-        many GPUs as one pair needs.
+        `linger`: seconds without work after which actors end by themselves. RayHeadError if no node of the cluster has
+        as many GPUs as one pair needs.
         """
         self._ray, self._name, self._pair, self._linger = ray, name, pair, linger
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

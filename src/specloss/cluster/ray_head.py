@@ -61,7 +61,7 @@ class RayHead:
         return self.folder is None
 
     def check(self) -> None:
-        """RayHeadLost if a head of ours no longer answers, RayHeadError if a given one does not: that is not ours to mend."""
+        """RayHeadLost if a head of ours no longer answers, RayHeadError if a given one does not."""
         if not self.given:
             if not (process_alive(self.supervisor) and _answers(NODE_IP, *self.ports)):
                 raise RayHeadLost(f"the Ray head at {self.address} is gone")

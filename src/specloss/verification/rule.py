@@ -225,7 +225,7 @@ class Rule:
         return BlockVerdict(accepted, torch.where(whole, bonus, residual), accept_prob, y, rho)
 
     def survival(self, accept_prob: Tensor) -> Tensor:
-        """Probability [batch, gamma] that the first i + 1 drafted tokens are all kept, from `BlockVerdict.accept_prob`."""
+        """Probability [batch, gamma] that the first i + 1 drafted tokens are all kept, from `accept_prob`."""
         return accept_prob.cumprod(-1)
 
     def expected_accepted(self, accept_prob: Tensor) -> Tensor:

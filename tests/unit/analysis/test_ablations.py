@@ -10,14 +10,13 @@ import synthetic
 import yaml
 from synthetic import GAMMA, Effect, write_experiment
 
-from specloss.analysis.report.page import write_report
-from specloss.analysis.tables.catalogue import write_table
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.findings import check
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.outputs import tables_for
+from specloss.analysis.report.page import write_report
 from specloss.analysis.tables.ablations import accepts
-from specloss.analysis.tables.catalogue import make_table, write_tables
+from specloss.analysis.tables.catalogue import make_table, write_table, write_tables
 from specloss.experiment.plan import make_plan
 from specloss.experiment.study import Study
 

@@ -6,10 +6,9 @@ import pandas as pd
 import pytest
 from synthetic import write_experiment
 
-from specloss.analysis.figures.catalogue import write_figure
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
-from specloss.analysis.figures.catalogue import MAKERS, make_figure
+from specloss.analysis.figures.catalogue import MAKERS, make_figure, write_figure
 from specloss.analysis.outputs import FIGURES
 
 

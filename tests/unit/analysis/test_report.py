@@ -12,11 +12,11 @@ import yaml
 from places import ROOT
 from synthetic import write_experiment
 
-from specloss.analysis.report.page import write_report
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.outputs import FIGURES, tables_for
 from specloss.analysis.report.opening import answers
+from specloss.analysis.report.page import write_report
 from specloss.analysis.tables.catalogue import make_table
 from specloss.analysis.tables.settings import verdicts
 from specloss.experiment.cells import format_param

@@ -7,8 +7,8 @@ import re
 import pytest
 from browser import WIDTHS, Watched, opened
 
-from specloss.analysis.report.page import write_report
 from specloss.analysis.outputs import FIGURES
+from specloss.analysis.report.page import write_report
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import as_trees, write_experiment
 
-from specloss.analysis.tables.catalogue import write_table
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.evidence.verdicts import FASTER_BUT_WORSE, WORSE
 from specloss.analysis.outputs import TABLES, tables_for
-from specloss.analysis.tables.catalogue import MAKERS, make_table
+from specloss.analysis.tables.catalogue import MAKERS, make_table, write_table
 from specloss.experiment.schema import GRADED
 from specloss.experiment.study import Study
 

@@ -1,4 +1,4 @@
-"""The graders give the verdicts that the benchmarks' own evaluators gave; tests/data/official says how they were recorded.
+"""The graders give the verdicts of the benchmarks' own evaluators; tests/data/official says how they were recorded.
 
 Where they do not, the exception is listed here with its reason, and all of them are at most one answer in a thousand.
 """
@@ -26,7 +26,7 @@ def recorded(name):
 
 
 def bfcl_cases():
-    """Item, text, verdict, and of a text in a notation of single models' readers the verdict on its calls, else None."""
+    """Item, text, verdict, and of a text in a notation of some models' readers the verdict on its calls, else None."""
     for item in recorded("bfcl.jsonl.gz"):
         reference = json.dumps({"functions": item["functions"], "answers": item["answers"]})
         for text, verdict, *same_calls in item["cases"]:

@@ -5,7 +5,7 @@ last "final answer is", "answer is" or "answer:". There is no guess: a text with
 
 "Answer" may also be a heading, with the final answer below it.
 
-Plain arithmetic is compared exactly (`specloss.benchmarks.parsing.rationals`), all else by `math-verify`. Its time-outs are
+Plain arithmetic is compared exactly (`parsing.rationals`), all else by `math-verify`. Its time-outs are
 signals, so `grade_answer` must be called from a main thread. What would cost too much to compute equals nothing but the
 same text.
 """
