@@ -8,13 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 from synthetic import generation_row, save_cell, step_row, write_experiment
 
+from specloss import benchmarks
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.tables.catalogue import make_table
 from specloss.benchmarks import Grade
 from specloss.experiment.study import Study
-from specloss.scoring.score import grade as grading
-from specloss.scoring.score import score as scoring
+from specloss.scoring import grade as grading
+from specloss.scoring import score as scoring
 from specloss.scoring.score import score_cell
 
 
@@ -36,7 +37,7 @@ def experiment(tmp_path):
 
 def summary_row(experiment, monkeypatch, grade):
     path, results, folder = experiment
-    for module in (scoring, grading):
+    for module in (benchmarks, scoring, grading):
         monkeypatch.setattr(module, "get_benchmark", lambda task: SimpleNamespace(grade=grade))
     score_cell(folder)
     return summarise(path, results).iloc[0]

@@ -155,7 +155,7 @@ def test_a_file_of_several_benchmarks_is_read_once_for_all_cells(config, tmp_pat
     path = tmp_path / "items.jsonl"
     path.write_bytes(GOOD)
     read = []
-    monkeypatch.setattr("specloss.experiment.config.file_hash", lambda path: read.append(path) or "0123")
+    monkeypatch.setattr("specloss.experiment.grid.file_hash", lambda path: read.append(path) or "0123")
     own(config, path)
     config["benchmarks"] |= {"again": config["benchmarks"]["own"] | {"max_new_tokens": 4}}
     config["seeds"] = list(range(50))

@@ -41,7 +41,8 @@ def place():
         code.mkdir(parents=True)
         source = Path(specloss.__file__).parent
         shutil.copy(source / "__init__.py", code)
-        shutil.copytree(source / "benchmarks", code / "benchmarks", ignore=shutil.ignore_patterns("__pycache__"))
+        for room in ("benchmarks", "common"):
+            shutil.copytree(source / room, code / room, ignore=shutil.ignore_patterns("__pycache__"))
         script = Path(shutil.copy(SCRIPT, folder))
         temporary = Path(folder) / "tmp"
         temporary.mkdir()

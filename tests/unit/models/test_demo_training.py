@@ -3,7 +3,6 @@
 import copy
 import json
 import random
-from pathlib import Path
 
 import pytest
 import torch
@@ -19,7 +18,7 @@ TINY_MODEL = dict(
 )
 TINY = dict(seed=0, threads=1, target=TINY_MODEL, draft=TINY_MODEL | dict(steps=2))
 SHIPPED_CONFIG = ROOT / "config/train_demo.yaml"
-SHIPPED_PAIR = Path(demo_training.__file__).parent / "demo"
+SHIPPED_PAIR = ROOT / "src/specloss/models/demo"
 
 
 @pytest.fixture(scope="module")
