@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.decoding.clock import Clock
 from specloss.decoding.loop import Decoder, RowState, is_in, round_up
 from specloss.decoding.recorder import Recorder
-from specloss.decoding.trace import CHAIN_COLUMNS, Lists
+from specloss.decoding.trace import CHAIN_COLUMNS, Clock, Lists
 from specloss.decoding.uniforms import block_uniforms
 from specloss.decoding.warp import draw, is_broken
 from specloss.models.calling.cache import RaggedCache

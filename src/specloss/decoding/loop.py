@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.decoding.clock import Clock
-from specloss.decoding.trace import STOPS, Trace
+from specloss.decoding.trace import STOPS, Clock, Trace
 from specloss.decoding.uniforms import problem_key
 from specloss.decoding.warp import Warper
 from specloss.models.pair import LoadedPair

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specloss.decoding.clock import Clock
+from specloss.decoding.trace import Clock
 from specloss.models.calling.cache import RaggedCache
 from specloss.models.eagle3 import Eagle3Head
 from specloss.models.tree_shape import TreeShape

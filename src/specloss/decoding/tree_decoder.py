@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from specloss.decoding.clock import Clock
 from specloss.decoding.loop import Decoder, RowState, round_up
-from specloss.decoding.trace import Lists
+from specloss.decoding.trace import Clock, Lists
 from specloss.decoding.tree import DraftedTree, TreeDrafter
 from specloss.decoding.uniforms import block_uniforms
 from specloss.decoding.warp import draw, is_broken
