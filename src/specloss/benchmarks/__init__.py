@@ -63,12 +63,14 @@ class Grade:
     """`answer` is what was parsed from the generation, None when nothing could be: a parse failure is never correct.
 
     `correct` is None where there is nothing to grade by: such an answer counts neither as right nor as wrong. `scores`
-    are further verdicts by name, for benchmarks that are scored in several ways; `correct` is one of them.
+    are further verdicts by name, for benchmarks that are scored in several ways; `correct` is one of them. `error`
+    names what the text made a grader raise, if it did.
     """
 
     correct: bool | None
     answer: str | None
     scores: Mapping[str, bool] = field(default_factory=dict)
+    error: str = ""
 
 
 def get_benchmark(name: str) -> ModuleType:

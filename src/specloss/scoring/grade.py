@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,7 @@ def grade_all(
     keys = [_key(answer) for answer in answers]
     todo = dict(zip(keys, answers, strict=True))
     if not is_slow(task):
-        grade = get_benchmark(task).grade
-        grades = {key: grade(*answer, **grading) for key, answer in todo.items()}
+        grades = {key: grade_one(task, answer, grading) for key, answer in todo.items()}
         return [grades[key] for key in keys]
     grades = _resume(partial, {"task": task, "grading": dict(grading), "code": code_version()})
     left = {key: answer for key, answer in todo.items() if key not in grades}
@@ -70,14 +70,13 @@ def _grade(
     """Grade in `workers` processes, or in this one where that is enough; the order is that of finishing."""
     workers = min(workers, math.ceil(len(answers) / ANSWERS_PER_WORKER))
     if workers <= 1:
-        grade = get_benchmark(task).grade
         for key, answer in answers.items():
-            yield key, grade(*answer, **grading)
+            yield key, grade_one(task, answer, grading)
         return
     # not fork: pyarrow has threads, and what this process knows is not for children that start untrusted code
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _start_worker, (os.getpid(),))
     try:
-        futures = {pool.submit(_grade_one, task, answer, dict(grading)): key for key, answer in answers.items()}
+        futures = {pool.submit(grade_one, task, answer, dict(grading)): key for key, answer in answers.items()}
         for future in as_completed(futures):
             yield futures.pop(future), future.result()
     except BrokenProcessPool:
@@ -99,8 +98,21 @@ def _start_worker(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all: one traceback is enough
 
 
-def _grade_one(task: str, answer: Answer, grading: dict[str, Any]) -> Grade:
-    return get_benchmark(task).grade(*answer, **grading)
+def grade_one(task: str, answer: Answer, grading: Mapping[str, Any]) -> Grade:
+    """The grade of one answer. What its text makes a grader raise counts against it alone, as a parse failure.
+
+    Errors for users (no sandbox, faulty tests) are not the text's: they end the grading.
+    """
+    try:
+        grade = get_benchmark(task).grade(*answer, **grading)
+    except OneLine:
+        raise
+    except Exception as error:  # hostile text: recursion, digits without end, half a surrogate pair
+        return Grade(False, None, error=type(error).__name__)
+    if grade.answer is not None and not grade.answer.isascii():
+        # a file takes no half of a surrogate pair
+        return replace(grade, answer=grade.answer.encode("utf-8", "backslashreplace").decode())
+    return grade
 
 
 def _key(answer: Answer) -> str:
@@ -125,4 +137,4 @@ def _resume(partial: Path, header: Mapping[str, Any]) -> dict[str, Grade]:
 
 
 def _to_dict(grade: Grade) -> dict[str, Any]:
-    return {"correct": grade.correct, "answer": grade.answer, "scores": dict(grade.scores)}
+    return {**{name: getattr(grade, name) for name in ("correct", "answer", "error")}, "scores": dict(grade.scores)}

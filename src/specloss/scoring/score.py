@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ def score_cell(folder: Path, workers: int = 1) -> None:
     answers = [(row["text"], row["reference"]) for row in rows.select(["text", "reference"]).to_pylist()]
     partial = folder / PARTIAL
     grades = grade_all(task, answers, grading, workers, partial, cell.label)
+    if errors := Counter(grade.error for grade in grades if grade.error):
+        named = ", ".join(f"{name} ({count})" for name, count in errors.most_common())
+        print(
+            f"specloss: {cell.label}: {errors.total()} of {len(grades)} answers broke their grader and count as parse "
+            f"failures: {named}",
+            file=sys.stderr,
+        )
+        metadata[b"errors"] = json.dumps(errors).encode()
     names = sorted({name for grade in grades for name in grade.scores})
     graded = pa.table(
         {

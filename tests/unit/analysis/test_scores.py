@@ -13,6 +13,7 @@ from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.tables.catalogue import make_table
 from specloss.benchmarks import Grade
+from specloss.benchmarks.sandbox import SandboxError
 from specloss.experiment.study import Study
 from specloss.scoring import grade as grading
 from specloss.scoring import score as scoring
@@ -97,3 +98,30 @@ def test_tables_say_that_nothing_was_graded_rather_than_that_a_number_is_missing
     evidence = Evidence.read(path, results)
     assert "not graded" in make_table("table4", evidence).markdown()
     assert "| not graded |" in make_table("table2", evidence).markdown()
+
+
+def test_an_answer_that_breaks_its_grader_is_a_parse_failure_and_is_counted_by_name(experiment, monkeypatch, capsys):
+    def grade(text, reference, correct):
+        if text == "base":
+            raise RecursionError("too deep")
+        if text == "plus":
+            return Grade(True, "half \ud800 a pair", {"plus": True})
+        return Grade(True, text, {"plus": True})
+
+    row = summary_row(experiment, monkeypatch, grade)
+    assert row["accuracy"] == 75 and row["parse_failures"] == 25
+    graded = pq.read_table(experiment[2] / "graded.parquet")
+    assert graded["answer"].to_pylist()[:2] == [None, "half \\ud800 a pair"]
+    assert json.loads(graded.schema.metadata[b"errors"]) == {"RecursionError": 1}
+    said = "1 of 4 answers broke their grader and count as parse failures: RecursionError (1)"
+    assert said in capsys.readouterr().err
+
+
+def test_an_error_for_users_ends_the_grading_and_leaves_no_file(experiment, monkeypatch):
+    def grade(text, reference, correct):
+        raise SandboxError("no sandbox here")
+
+    (experiment[2] / "graded.parquet").unlink(missing_ok=True)
+    with pytest.raises(SandboxError):
+        summary_row(experiment, monkeypatch, grade)
+    assert not (experiment[2] / "graded.parquet").exists()

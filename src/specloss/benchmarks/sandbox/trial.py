@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from specloss.benchmarks.sandbox.box import NOT_ISOLATED, TIME_IS_UP, Limits, box
 from specloss.benchmarks.sandbox.errors import SandboxError
 from specloss.benchmarks.sandbox.isolation import Sandbox, permitted
+from specloss.common.oneline import OneLine
 
 OUT_OF_TIME = "out of time"
 DEFAULT_LIMITS = Limits()
 
 
-class FaultyTests(ValueError):
+class FaultyTests(OneLine, ValueError):
     """Tests, or their imports, that fail whatever the answer is."""
 
 
