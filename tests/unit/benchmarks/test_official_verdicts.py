@@ -5,16 +5,20 @@ Where they do not, the exception is listed here with its reason, and all of them
 
 import gzip
 import json
+import random
 
+import pytest
 from places import ROOT
 
-from specloss.benchmarks import bfcl
+from specloss.benchmarks import bfcl, mbppplus
 
 RECORDED = ROOT / "tests/data/official"
 FEW = 0.001
 
 # bfcl-eval runs `eval` on operators in a model's output, and so reads what no reader of literals can
 EVALUATED = {"[f(a=int('1') + 0)]", "[f(a='%s' % 'b')]"}
+
+TOLD_APART: set[str] = set()  # code of MBPP+ on which we differ, none so far
 
 
 def recorded(name):
@@ -55,3 +59,35 @@ def test_json_and_named_fences_have_the_verdict_of_the_same_calls():
     assert len(cases) == 400
     for reference, text, _, same_calls in cases:
         assert bfcl.grade(text, reference).scores["strict"] is (same_calls == "right"), text
+
+
+def mbppplus_cases(folder):
+    """Reference, code and verdict."""
+    lines = recorded("mbppplus.jsonl.gz")
+    file = folder / "tasks.jsonl"
+    file.write_text("".join(json.dumps(line["row"]) + "\n" for line in lines))
+    items = {item.id.rpartition("-")[2]: item for item in mbppplus.load(file=str(file))}
+    for line in lines:
+        for answer in line["answers"]:
+            yield items[str(line["row"]["task_id"])].reference, answer["code"], answer["verdict"]
+
+
+def disagreements(cases):
+    """The answers of which our verdict is another."""
+    found = []
+    for reference, code, verdict in cases:
+        grade = mbppplus.grade(f"```python\n{code}\n```", reference)
+        if ("right" if grade.scores["plus"] else "wrong") != verdict and code not in TOLD_APART:
+            found.append((code, verdict, grade))
+    return found
+
+
+def test_mbppplus_agrees_with_evalplus_on_a_sample_of_answers(tmp_path):
+    cases = list(mbppplus_cases(tmp_path))
+    assert len(cases) >= 300 and len(TOLD_APART) <= FEW * len(cases)
+    assert disagreements(random.Random(25).sample(cases, 25)) == []
+
+
+@pytest.mark.slow
+def test_mbppplus_agrees_with_evalplus_on_all_recorded_answers(tmp_path):
+    assert disagreements(mbppplus_cases(tmp_path)) == []
