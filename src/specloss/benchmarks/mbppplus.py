@@ -15,9 +15,10 @@ import ast
 import builtins
 import json
 import re
+from collections.abc import Sequence
 from typing import Literal
 
-from specloss.benchmarks import Grade, Item
+from specloss.benchmarks import BenchmarkError, Grade, Item
 from specloss.benchmarks.sandbox import Limits, Sandbox, run_tests
 from specloss.benchmarks.sandbox import permitted as permitted  # asked before decoding, and before scoring
 from specloss.benchmarks.sources.hub import HubSet
@@ -58,6 +59,12 @@ def load(
     return make_items(read_rows(file, HubSet(HUB, SPLIT, revision=revision)), _item, problems, seed)
 
 
+def check(items: Sequence[Item], correct: str = "plus", seconds: int = 10, sandbox: Sandbox = "required") -> None:
+    """BenchmarkError if the items cannot be graded like that."""
+    if seconds < 1:
+        raise BenchmarkError(f"seconds must be at least 1, got {seconds}")
+
+
 def grade(
     text: str,
     reference: str,
@@ -69,10 +76,9 @@ def grade(
 
     `correct` says which of the two counts: plus, the benchmark's point, if not given (the paper's code ran the base
     tests alone). `seconds` of CPU time are what each has; HEAVY_TASKS have more. `sandbox`: unsafe runs code where the
-    sandbox does not keep what is essential, too. ValueError for less than one second; SandboxError where none may run.
+    sandbox does not keep what is essential, too. BenchmarkError as `check`; SandboxError where none may run.
     """
-    if seconds < 1:
-        raise ValueError(f"seconds must be at least 1, got {seconds}")
+    check((), correct, seconds, sandbox)
     task = json.loads(reference)
     code = extract_code(text, task["entry_point"])
     if code is None:

@@ -72,7 +72,7 @@ def _compiled(expression: str) -> Any:
     try:
         return regex.compile(expression)
     except regex.error as error:
-        raise ValueError(str(error)) from None
+        raise BenchmarkError(str(error)) from None
 
 
 def _item(row: Row) -> Item:

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -103,6 +104,8 @@ def grade_one(task: str, answer: Answer, grading: Mapping[str, Any]) -> Grade:
 
     Errors for users (no sandbox, faulty tests) are not the text's: they end the grading.
     """
+    if threading.current_thread() is not threading.main_thread():
+        raise GradingError("graders set alarms, which are for main threads: grade in one")
     try:
         grade = get_benchmark(task).grade(*answer, **grading)
     except OneLine:

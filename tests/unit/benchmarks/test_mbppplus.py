@@ -302,3 +302,58 @@ def test_a_scored_cell_says_what_the_sandbox_was_and_leaves_no_partial_file(item
     assert [dict(scores)["plus"] for scores in graded["scores"].to_pylist()] == [True, False, False]
     assert json.loads(graded.schema.metadata[b"sandbox"]) == isolation().to_dict()
     assert sorted(path.name for path in folder.iterdir()) == ["cell.json", "generations.parquet", "graded.parquet"]
+
+
+SILENT = """
+def assertion(out, exp, atol):
+    exact_match = exp == (out is not None)
+
+inputs, results = [["annie"], ["dawood"], ["Else"]], [True, False, True]
+for i, (inp, exp) in enumerate(zip(inputs, results)):
+    assertion(starts(*inp), exp, 0)
+"""
+
+
+def graded(tmp_path, rows, code, **grading):
+    file = tmp_path / "tasks.jsonl"
+    file.write_text("".join(json.dumps(values) + "\n" for values in rows))
+    return dict(mbppplus.grade(fenced(code), mbppplus.load(file=str(file))[0].reference, **grading).scores)
+
+
+def test_a_published_script_that_compares_and_never_asserts_can_fail(tmp_path):
+    code = "def starts(text):\n    return text[0] in 'aeiouAEIOU'"
+    task = row(737, "starts", code, ['assert starts("annie")'], [], []) | {"test": SILENT}
+    assert graded(tmp_path, [task], code) == {"base": True, "plus": True}
+    assert graded(tmp_path, [task], "def starts(text):\n    return text == 'annie'") == {"base": True, "plus": False}
+
+
+def test_the_second_reading_that_evalplus_accepts_counts(tmp_path):
+    def reading(padded):
+        pad = ".zfill(n)" if padded else ""
+        return (
+            "def digit_distance_nums(a, b):\n    n = max(len(str(a)), len(str(b)))\n"
+            f"    return sum(abs(int(x) - int(y)) for x, y in zip(str(a){pad}, str(b){pad}))"
+        )
+
+    name = "digit_distance_nums"
+    task = row(558, name, reading(False), [f"assert {name}(1, 2) == 1"], [[1, 2], [23, 456]], [1, 4])
+    assert graded(tmp_path, [task], reading(False)) == {"base": True, "plus": True}
+    assert graded(tmp_path, [task], reading(True)) == {"base": True, "plus": True}
+    assert graded(tmp_path, [task], f"def {name}(a, b):\n    return 1") == {"base": True, "plus": False}
+
+
+def test_a_script_that_asserts_nothing_is_refused_with_its_row(tmp_path):
+    with pytest.raises(BenchmarkError, match=r"tasks.jsonl row 1: 'test' asserts nothing"):
+        graded(tmp_path, [ROWS[0] | {"test": "inputs = []\nfor i in inputs:\n    evens(i)\n"}], "")
+
+
+def test_a_limit_below_a_second_is_no_fault_of_the_answer(tmp_path):
+    with pytest.raises(BenchmarkError, match=r"^seconds must be at least 1, got 0$"):
+        mbppplus.check([], seconds=0)
+    with pytest.raises(BenchmarkError, match="seconds"):
+        graded(tmp_path, ROWS, ROWS[0]["code"], seconds=0)
+
+
+@pytest.mark.parametrize("unit", ["~", "`", "```\n", "def f(:\n", "    x\n", "(", "```python\n"])
+def test_code_is_extracted_in_linear_time(timed, unit):
+    timed(lambda size: mbppplus.extract_code(unit * (size // len(unit)), "f"))
