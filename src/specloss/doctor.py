@@ -225,7 +225,7 @@ class Doctor:
 
     def _sandbox(self, name: str, benchmark: Benchmark) -> Iterator[str]:
         """Whether scoring would run model-written code here, and what it cannot enforce."""
-        permitted = getattr(get_benchmark(benchmark.task), "permitted", None)
+        permitted = get_benchmark(benchmark.task).permitted
         if permitted is None:
             return
         sandbox = benchmark.grading.get("sandbox", "required")

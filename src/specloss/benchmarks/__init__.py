@@ -4,9 +4,8 @@
 functions' signatures and annotations; values that an annotation cannot rule out are refused by a ValueError in one
 line. `options` decide what is decoded and belong to a cell; `grading` can change without decoding again.
 
-A module whose grading takes long says so by `SLOW_GRADING = True`: it is then done in several processes and goes on
-where a killed one stopped. One that runs model-written code has `permitted(sandbox)`, what its sandbox is on this
-machine: a SandboxError unless it is safe, or `sandbox`, a key of its `grading`, is `unsafe`.
+An option that is annotated as `LocalFile` names a file whose content belongs to a cell. What else a module may have,
+with what stands in for it where it has not, is said by `Task`.
 
 A benchmark module knows nothing of models, verification rules or the workflow. Adding one is a file here and a line
 in `MODULES`.
@@ -15,13 +14,14 @@ in `MODULES`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import ModuleType
+from typing import Annotated, Any, Protocol, get_args
 
 from specloss.common.oneline import OneLine
 
-LOCAL_FILES = ("file", "answers_file")  # options that name local files: their contents belong to a cell, too
+LocalFile = Annotated[str, "path of a local file"]
 MODULES = {
     name: f"specloss.benchmarks.{name}"
     for name in ("aime", "bfcl", "chain", "gsm8k", "include", "math", "mbppplus", "prompts")
@@ -73,13 +73,57 @@ class Grade:
     error: str = ""
 
 
-def get_benchmark(name: str) -> ModuleType:
-    """The module of a benchmark; ValueError lists the known names."""
+class BenchmarkModule(Protocol):
+    """What every benchmark's module has."""
+
+    def load(self, **options: Any) -> list[Item]:
+        """Its problems. BenchmarkError, in one line, if they cannot be had as asked."""
+
+    def grade(self, text: str, reference: str | None, **grading: Any) -> Grade:
+        """The grade of one answer."""
+
+
+def _accept(items: Sequence[Item], **grading: Any) -> None:
+    """Any items can be graded in any way."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A benchmark as the rest of the project uses it.
+
+    `check(items, **grading)` raises BenchmarkError for items that cannot be graded like that. `permitted(sandbox)` is
+    there if model-written code runs: what the sandbox is on this machine, a SandboxError unless it is safe or
+    `sandbox`, a key of its `grading`, is `unsafe`. `slow` (SLOW_GRADING in the module): grading is done in several processes and
+    goes on where a killed one stopped.
+    """
+
+    load: Callable[..., list[Item]]
+    grade: Callable[..., Grade]
+    check: Callable[..., None] = _accept
+    permitted: Callable[[str], Any] | None = None
+    slow: bool = False
+
+    @classmethod
+    def of(cls, module: BenchmarkModule) -> Task:
+        """From a benchmark's module."""
+        return cls(
+            module.load,
+            module.grade,
+            getattr(module, "check", _accept),
+            getattr(module, "permitted", None),
+            getattr(module, "SLOW_GRADING", False),
+        )
+
+    @property
+    def local_files(self) -> list[str]:
+        """The options of `load` that name local files."""
+        parameters = inspect.signature(self.load, eval_str=True).parameters
+        annotations = {name: parameter.annotation for name, parameter in parameters.items()}
+        return [name for name, kind in annotations.items() if LocalFile in (kind, *get_args(kind))]
+
+
+def get_benchmark(name: str) -> Task:
+    """A benchmark by its name; ValueError lists the known names."""
     if name not in MODULES:
         raise ValueError(f"unknown benchmark {name!r}; known: {', '.join(sorted(MODULES))}")
-    return importlib.import_module(MODULES[name])
-
-
-def is_slow(task: str) -> bool:
-    """Whether a benchmark says that its grading is worth several processes (`SLOW_GRADING`)."""
-    return bool(getattr(get_benchmark(task), "SLOW_GRADING", False))
+    return Task.of(importlib.import_module(MODULES[name]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specloss.benchmarks import Grade, Item
+from specloss.benchmarks import Grade, Item, LocalFile
 from specloss.benchmarks.parsing.numbers import grade_answer
 from specloss.benchmarks.sources.hub import HubSet
 from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
@@ -15,7 +15,7 @@ SYSTEM = (
 
 
 def load(
-    file: str | None = None,
+    file: LocalFile | None = None,
     problems: int | None = None,
     seed: int | None = None,
     dataset: str = HUB,

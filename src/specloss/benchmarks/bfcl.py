@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from specloss.benchmarks import BenchmarkError, Grade, Item
+from specloss.benchmarks import BenchmarkError, Grade, Item, LocalFile
 from specloss.benchmarks.parsing.calls import Call, parse_calls
 from specloss.benchmarks.parsing.leaderboard import LEFT_OUT, is_right
 from specloss.benchmarks.sources.hub import HubSet
@@ -29,8 +29,8 @@ SYSTEM = (
 
 def load(
     category: Literal["parallel_multiple", "parallel"] = "parallel_multiple",
-    file: str | None = None,
-    answers_file: str | None = None,
+    file: LocalFile | None = None,
+    answers_file: LocalFile | None = None,
     problems: int | None = None,
     seed: int | None = None,
     revision: str | None = None,

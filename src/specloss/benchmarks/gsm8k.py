@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from specloss.benchmarks import Grade, Item
+from specloss.benchmarks import Grade, Item, LocalFile
 from specloss.benchmarks.parsing.numbers import equal, final_answer
 from specloss.benchmarks.sources.hub import HubSet
 from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
@@ -26,7 +26,7 @@ _LATEX = re.compile(r"\\(?:text|mathrm|textbf|mathbf)\b|\\[,;:! ]|\\(?=%)|[{}]|\
 
 
 def load(
-    file: str | None = None, problems: int | None = None, seed: int | None = None, revision: str | None = None
+    file: LocalFile | None = None, problems: int | None = None, seed: int | None = None, revision: str | None = None
 ) -> list[Item]:
     """Problems of the hub's test split, or of a local `file` with its fields: question, answer (ends in `#### 18`).
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from specloss.benchmarks import BenchmarkError, Grade, Item
+from specloss.benchmarks import BenchmarkError, Grade, Item, LocalFile
 from specloss.benchmarks.parsing.choices import grade_choice
 from specloss.benchmarks.sources.hub import HubSet
 from specloss.benchmarks.sources.rows import Row, chat, choose, make_items, read_rows, shown
@@ -28,7 +28,7 @@ SYSTEM = (
 
 
 def load(
-    file: str | None = None,
+    file: LocalFile | None = None,
     per_language: int | None = 5,
     problems: int | None = None,
     seed: int | None = None,

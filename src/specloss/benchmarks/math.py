@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specloss.benchmarks import Grade, Item
+from specloss.benchmarks import Grade, Item, LocalFile
 from specloss.benchmarks.parsing.numbers import grade_answer, last_boxed
 from specloss.benchmarks.sources.hub import HubSet
 from specloss.benchmarks.sources.rows import Row, chat, make_items, read_rows
@@ -18,7 +18,7 @@ SYSTEM = "You are a careful mathematician. Work the problem out step by step and
 
 
 def load(
-    file: str | None = None,
+    file: LocalFile | None = None,
     problems: int | None = 500,
     seed: int | None = None,
     level: Literal[1, 2, 3, 4, 5] | None = None,

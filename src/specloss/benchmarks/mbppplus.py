@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from specloss.benchmarks import BenchmarkError, Grade, Item
+from specloss.benchmarks import BenchmarkError, Grade, Item, LocalFile
 from specloss.benchmarks.sandbox import Limits, Sandbox, run_tests
 from specloss.benchmarks.sandbox import permitted as permitted  # asked before decoding, and before scoring
 from specloss.benchmarks.sources.hub import HubSet
@@ -50,7 +50,7 @@ _CONTINUES = re.compile(
 
 
 def load(
-    file: str | None = None, problems: int | None = None, seed: int | None = None, revision: str | None = None
+    file: LocalFile | None = None, problems: int | None = None, seed: int | None = None, revision: str | None = None
 ) -> list[Item]:
     """Tasks of the hub, or of a local `file` with its fields: task_id, prompt, code, test_imports, test_list, test.
 

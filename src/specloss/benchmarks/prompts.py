@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from specloss.benchmarks import BenchmarkError, Grade, Item
+from specloss.benchmarks import BenchmarkError, Grade, Item, LocalFile
 from specloss.benchmarks.parsing.choices import grade_choice
 from specloss.benchmarks.parsing.numbers import grade_answer
 from specloss.benchmarks.sources.rows import Row, make_items, read_file, shown
@@ -23,7 +23,7 @@ PATIENCE = 5.0  # seconds for one regular expression on one answer
 By = Literal["exact", "regex", "math", "choice", "none"]
 
 
-def load(file: str, problems: int | None = None, seed: int | None = None) -> list[Item]:
+def load(file: LocalFile, problems: int | None = None, seed: int | None = None) -> list[Item]:
     """The first `problems` of the `file`, all if None, or with a `seed` that many by lot."""
     return make_items(read_file(Path(file)), _item, problems, seed)
 

@@ -80,14 +80,13 @@ def check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
     for name, benchmark in experiment.benchmarks.items():
         at = f"benchmarks.{name}"
         try:
-            module = get_benchmark(benchmark.task)
-            check_arguments(module.load, benchmark.options, f"{at}.options")
-            check_arguments(module.grade, benchmark.grading, f"{at}.grading", given=2)
-            if hasattr(module, "permitted"):
-                module.permitted(benchmark.grading.get("sandbox", "required"))
-            items[name] = module.load(**benchmark.options)
-            if hasattr(module, "check"):
-                module.check(items[name], **benchmark.grading)
+            task = get_benchmark(benchmark.task)
+            check_arguments(task.load, benchmark.options, f"{at}.options")
+            check_arguments(task.grade, benchmark.grading, f"{at}.grading", given=2)
+            if task.permitted:
+                task.permitted(benchmark.grading.get("sandbox", "required"))
+            items[name] = task.load(**benchmark.options)
+            task.check(items[name], **benchmark.grading)
         except UnreachableError as error:
             far.append(f"{at} ({error.dataset})")
             continue

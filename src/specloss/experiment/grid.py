@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from specloss.benchmarks import LOCAL_FILES
+from specloss.benchmarks import get_benchmark
 from specloss.common.files import FileError, file_hash
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import Cell
@@ -62,11 +62,16 @@ def expand(experiment: Experiment) -> list[Cell]:
 
 def _contents(name: str, benchmark: Benchmark, hash_of: Callable[[Path], str]) -> dict[str, dict[str, str]]:
     """`{"files": {option: hash}}` for the options that name local files; nothing if there are none."""
-    files = {option: benchmark.options[option] for option in LOCAL_FILES if benchmark.options.get(option)}
+    if not any(isinstance(value, str) for value in benchmark.options.values()):
+        return {}  # nothing that could be a file, and no reason to import the benchmark
     try:
+        named = get_benchmark(benchmark.task).local_files
+        files = {option: benchmark.options[option] for option in named if benchmark.options.get(option)}
         hashes = {option: hash_of(Path(str(path))) for option, path in files.items()}
     except FileError as error:
         raise ConfigError(f"benchmarks.{name}.options: {error}") from None
+    except ValueError as error:  # no such benchmark
+        raise ConfigError(f"benchmarks.{name}: {error}") from None
     return {"files": hashes} if hashes else {}
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specloss.benchmarks import is_slow
+from specloss.benchmarks import get_benchmark
 from specloss.common.files import write_text
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.batches import CellBatch, batch_folder, batch_mark, plan_batches, read_batch, write_batches
@@ -106,7 +106,7 @@ class Plan:
 
     def scoring_threads(self, cell_id: str) -> int:
         """Cores for the scoring of a cell: several where grading is slow. Snakemake gives no more than there are."""
-        return SCORING_THREADS if is_slow(self._benchmark(cell_id).task) else 1
+        return SCORING_THREADS if get_benchmark(self._benchmark(cell_id).task).slow else 1
 
     def _benchmark(self, cell_id: str) -> Benchmark:
         return next(

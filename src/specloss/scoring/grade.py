@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from specloss.benchmarks import Grade, get_benchmark, is_slow
+from specloss.benchmarks import Grade, get_benchmark
 from specloss.common.files import write_text
 from specloss.common.oneline import OneLine
 from specloss.common.processes import die_with_parent
@@ -47,7 +47,7 @@ def grade_all(
     """
     keys = [_key(answer) for answer in answers]
     todo = dict(zip(keys, answers, strict=True))
-    if not is_slow(task):
+    if not get_benchmark(task).slow:
         grades = {key: grade_one(task, answer, grading) for key, answer in todo.items()}
         return [grades[key] for key in keys]
     grades = _resume(partial, {"task": task, "grading": dict(grading), "code": code_version()})

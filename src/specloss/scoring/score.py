@@ -56,7 +56,7 @@ def score_cell(folder: Path, workers: int = 1) -> None:
             f"{folder / GENERATIONS} cannot be read ({reason}); remove {folder} to decode it again"
         ) from None
     metadata = (generations.schema_arrow.metadata or {}) | {b"grading": json.dumps(grading).encode()}
-    if permitted := getattr(get_benchmark(task), "permitted", None):
+    if permitted := get_benchmark(task).permitted:
         sandbox = permitted(grading.get("sandbox", "required"))
         for line in sandbox.lines:
             print(f"specloss: {plain(line)}", file=sys.stderr)

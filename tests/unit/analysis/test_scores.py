@@ -1,7 +1,6 @@
 """From grades to a summary: further scores by name, answers that nothing grades, gradings that change."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -12,7 +11,7 @@ from specloss import benchmarks
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.evidence.summary import summarise
 from specloss.analysis.tables.catalogue import make_table
-from specloss.benchmarks import Grade
+from specloss.benchmarks import Grade, Task
 from specloss.benchmarks.sandbox import SandboxError
 from specloss.experiment.study import Study
 from specloss.scoring import grade as grading
@@ -39,7 +38,7 @@ def experiment(tmp_path):
 def summary_row(experiment, monkeypatch, grade):
     path, results, folder = experiment
     for module in (benchmarks, scoring, grading):
-        monkeypatch.setattr(module, "get_benchmark", lambda task: SimpleNamespace(grade=grade))
+        monkeypatch.setattr(module, "get_benchmark", lambda task: Task(load=list, grade=grade))
     score_cell(folder)
     return summarise(path, results).iloc[0]
 

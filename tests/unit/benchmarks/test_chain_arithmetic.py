@@ -163,4 +163,4 @@ def test_asking_for_more_problems_than_level_1_has_says_so():
 
 
 def test_the_benchmark_is_registered():
-    assert get_benchmark("chain") is chain
+    assert get_benchmark("chain").load is chain.load
