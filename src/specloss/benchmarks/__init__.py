@@ -92,9 +92,9 @@ class Task:
     """A benchmark as the rest of the project uses it.
 
     `check(items, **grading)` raises BenchmarkError for items that cannot be graded like that. `permitted(sandbox)` is
-    there if model-written code runs: what the sandbox is on this machine, a SandboxError unless it is safe or
-    `sandbox`, a key of its `grading`, is `unsafe`. `slow` (SLOW_GRADING in the module): grading is done in several processes and
-    goes on where a killed one stopped.
+    there if model-written code runs: what the sandbox is on this machine, or a SandboxError where it is not safe and
+    `sandbox`, a key of its `grading`, is not `unsafe`. `slow` (SLOW_GRADING in the module): grading is done in several
+    processes and goes on where a killed one stopped.
     """
 
     load: Callable[..., list[Item]]
