@@ -46,6 +46,7 @@ if MAIN:
     os.environ[OWNER] = owner_here()
 
 RESULTS, REPORTS, EXPERIMENT = str(PLAN.folder), str(PLAN.reports), str(PLAN.file)
+BENCHMARKS = f"{RESULTS}/benchmarks"  # times and memory of jobs, by rule; a job is never done again for their sake
 CLUSTER = PLAN.experiment.cluster
 RELAYS = []
 ADDRESS = f"--address {shlex.quote(CLUSTER.address)}" if CLUSTER.address else ""
