@@ -241,6 +241,7 @@ def _table_html(table: Table) -> Markup:
     return Markup("".join(_part_html(*part) for part in table.parts))
 
 
+# Not pandas' Styler: it has neither buttons in heads, by which a table is sorted, nor scopes for those who listen
 def _part_html(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
     numeric = [shown[name].astype(str).str.match(NUMBER).mean() >= 0.5 for name in shown]
     head = "".join(
