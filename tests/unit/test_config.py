@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 
+import jsonschema
 import pytest
 import yaml
 from places import DEMO, ROOT
 
 from specloss import cli
 from specloss.common.yamlfile import ConfigError, as_written, read_yaml, yaml_text
-from specloss.experiment.config import Experiment, parse_config, read_config
+from specloss.experiment.config import Experiment, config_schema, parse_config, read_config
 from specloss.experiment.grid import expand
 from specloss.experiment.plan import make_plan, plan_of
 
@@ -238,24 +239,39 @@ def test_batches_are_cut_from_what_is_left(config):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_experiment_config_is_valid(path, monkeypatch):
+def test_every_shipped_experiment_config_is_valid_and_names_its_schema(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    values = yaml.safe_load(path.read_text())
+    values = read_yaml(path)
     if "pairs" in values:
         assert isinstance(parse_config(values, str(path)), Experiment)
+        jsonschema.validate(values, json.loads(config_schema()))
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n") == ("pairs" in values)
 
 
-def test_every_key_is_described():
-    def fields(model):
-        for name, field in model.model_fields.items():
-            yield name, field
-            for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
-                if hasattr(part, "model_fields"):
-                    yield from fields(part)
+def test_the_published_schema_is_that_of_the_code(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["specloss", "schema"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().out == (ROOT / "config/schema.json").read_text(), (
+        "write it again: specloss schema > config/schema.json"
+    )
 
-    undocumented = {name for name, field in fields(Experiment) if not field.description}
-    sections = {"pairs", "benchmarks", "methods", "decoding", "cluster", "mlflow", "seeds"}
-    assert undocumented <= sections
+
+def test_every_key_has_its_meaning_and_default_in_the_schema():
+    schema = json.loads(config_schema())
+    for name, section in {"": schema, **schema["$defs"]}.items():
+        for key, field in section["properties"].items():
+            assert field.get("description"), f"{name}.{key}"
+            assert ("default" in field) != (key in section.get("required", [])), f"{name}.{key}"
+
+
+@pytest.mark.parametrize(
+    "fault", [change("decoding.gamma", 0), change("decoding.gama", 8), change("seeds", ["0"]), change("pairs", {})]
+)
+def test_a_fault_of_one_key_is_one_of_the_schema_too(config, fault):
+    fault(config)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, json.loads(config_schema()))
 
 
 @pytest.mark.parametrize(
