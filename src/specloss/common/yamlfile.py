@@ -75,7 +75,8 @@ def yaml_text(values: Any, *, ordered: bool = False, flow: bool = False, width: 
 
     Keys stay in their own order; `ordered` sorts them.
     """
-    yaml, text = _yaml(), StringIO()
+    yaml: Any = _yaml()  # whose attributes say None as their type
+    text = StringIO()
     yaml.sort_base_mapping_type_on_output = ordered
     yaml.default_flow_style, yaml.width = None if flow else False, width
     yaml.dump(values, text)
