@@ -20,18 +20,19 @@ if not is_experiment(config) and "name" not in config:  # none given by --config
     configfile: "config/demo.yaml"
 
 
-SOURCE = os.path.relpath(workflow.configfiles[-1]) if workflow.configfiles else "config"
-if is_experiment(config):  # the config in an experiment.json, by the name of the file that it is from
-    SOURCE, config = config.get("source", SOURCE), config["config"]
-# what --config and a profile say: Snakemake leaves lists and mappings of it as texts
-update_config(config, as_written(workflow.config_settings.config))
+FILES = list(map(os.path.relpath, workflow.configfiles))
+# an experiment.json goes by the name of the config that it is from
+SOURCE = config.get("source", FILES[-1]) if is_experiment(config) else FILES[-1] if FILES else "config"
 MAIN = workflow.is_main_process
 # jobs call `specloss`: the one of this environment, activated or not
 os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 try:
-    # Snakemake has read these, but of a key that stands twice it takes the last
-    for file in map(os.path.relpath, workflow.configfiles if MAIN else ()):
-        read_values(file)
+    # Snakemake has read them, but as YAML 1.1, and of a key that stands twice it takes the last
+    config = {}
+    for file in FILES:
+        update_config(config, read_values(file))
+    # what --config and a profile say: Snakemake leaves lists and mappings of it as texts
+    update_config(config, as_written(workflow.config_settings.config))
     # Snakemake knows its targets only after it has read this file
     PLAN = with_table_cells(make_plan(config, SOURCE, check=MAIN, targets=sys.argv[1:]), sys.argv[1:])
     if MAIN and not workflow.dryrun:
@@ -45,6 +46,7 @@ if MAIN:
     os.environ[OWNER] = owner_here()
 
 RESULTS, REPORTS, EXPERIMENT = str(PLAN.folder), str(PLAN.reports), str(PLAN.file)
+BENCHMARKS = f"{RESULTS}/benchmarks"  # times and memory of jobs, by rule; a job is never done again for their sake
 CLUSTER = PLAN.experiment.cluster
 RELAYS = []
 ADDRESS = f"--address {shlex.quote(CLUSTER.address)}" if CLUSTER.address else ""

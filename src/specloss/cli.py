@@ -352,6 +352,14 @@ def train_demo_eagle3(config: Path, out: Path) -> None:
 
 
 @app.command()
+def schema() -> None:
+    """Print the JSON schema of a config: `config/schema.json`, by which editors complete and check."""
+    from specloss.experiment.config import config_schema
+
+    print(config_schema(), end="")
+
+
+@app.command()
 def check(config: ConfigFile = Path("config/demo.yaml")) -> None:
     """Validate a config, with the models and benchmarks that it names, and say what it would run."""
     from specloss.experiment.checks import check_architectures

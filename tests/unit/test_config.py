@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 
+import jsonschema
 import pytest
 import yaml
 from places import DEMO, ROOT
 
 from specloss import cli
-from specloss.common.yamlfile import ConfigError, read_yaml
-from specloss.experiment.config import Experiment, parse_config, read_config
+from specloss.common.yamlfile import ConfigError, as_written, read_yaml, yaml_text
+from specloss.experiment.config import Experiment, config_schema, parse_config, read_config
 from specloss.experiment.grid import expand
 from specloss.experiment.plan import make_plan, plan_of
 
@@ -238,24 +239,39 @@ def test_batches_are_cut_from_what_is_left(config):
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config").glob("*.yaml")), ids=lambda path: path.name)
-def test_every_shipped_experiment_config_is_valid(path, monkeypatch):
+def test_every_shipped_experiment_config_is_valid_and_names_its_schema(path, monkeypatch):
     monkeypatch.chdir(ROOT)
-    values = yaml.safe_load(path.read_text())
+    values = read_yaml(path)
     if "pairs" in values:
         assert isinstance(parse_config(values, str(path)), Experiment)
+        jsonschema.validate(values, json.loads(config_schema()))
+    assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n") == ("pairs" in values)
 
 
-def test_every_key_is_described():
-    def fields(model):
-        for name, field in model.model_fields.items():
-            yield name, field
-            for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
-                if hasattr(part, "model_fields"):
-                    yield from fields(part)
+def test_the_published_schema_is_that_of_the_code(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["specloss", "schema"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert capsys.readouterr().out == (ROOT / "config/schema.json").read_text(), (
+        "write it again: specloss schema > config/schema.json"
+    )
 
-    undocumented = {name for name, field in fields(Experiment) if not field.description}
-    sections = {"pairs", "benchmarks", "methods", "decoding", "cluster", "mlflow", "seeds"}
-    assert undocumented <= sections
+
+def test_every_key_has_its_meaning_and_default_in_the_schema():
+    schema = json.loads(config_schema())
+    for name, section in {"": schema, **schema["$defs"]}.items():
+        for key, field in section["properties"].items():
+            assert field.get("description"), f"{name}.{key}"
+            assert ("default" in field) != (key in section.get("required", [])), f"{name}.{key}"
+
+
+@pytest.mark.parametrize(
+    "fault", [change("decoding.gamma", 0), change("decoding.gama", 8), change("seeds", ["0"]), change("pairs", {})]
+)
+def test_a_fault_of_one_key_is_one_of_the_schema_too(config, fault):
+    fault(config)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config, json.loads(config_schema()))
 
 
 @pytest.mark.parametrize(
@@ -293,15 +309,17 @@ def test_check_names_the_model_of_a_kind_that_cannot_be_decoded(config, tmp_path
 TWINS = {
     "analysis: {margin: 1}\nseeds: [0]\nanalysis:\n  margin: 3\n": "key 'analysis' stands twice, in lines 1 and 3",
     "seeds: [0]\n'seeds': [0]\n": "key 'seeds' stands twice, in lines 1 and 2",
-    "screen:\n  top_k: 8\n  grid: all\n  top_k: 8\n": "key 'screen.top_k' stands twice, in lines 2 and 4",
-    "screen: {top_k: 8, top_k: 8}\n": "key 'screen.top_k' stands twice, in lines 1 and 1",
-    "pairs:\n  a: {x: 1}\n  b: {x: 1}\n  a: {x: 2}\n": "key 'pairs.a' stands twice, in lines 2 and 4",
-    "x:\n- {a: 1}\n- {b: 1,\n   b: 2}\n": "key 'x[1].b' stands twice, in lines 3 and 4",
-    "a: {b: {c: {d: 1, e: 2,\n  d: 3}}}\n": "key 'a.b.c.d' stands twice, in lines 1 and 2",
+    "screen:\n  top_k: 8\n  grid: all\n  top_k: 8\n": "key 'top_k' stands twice, in lines 2 and 4",
+    "screen: {top_k: 8, top_k: 8}\n": "key 'top_k' stands twice, in lines 1 and 1",
+    "pairs:\n  a: {x: 1}\n  b: {x: 1}\n  a: {x: 2}\n": "key 'a' stands twice, in lines 2 and 4",
+    "x:\n- {a: 1}\n- {b: 1,\n   b: 2}\n": "key 'b' stands twice, in lines 3 and 4",
+    "a: {b: {c: {d: 1, e: 2,\n  d: 3}}}\n": "key 'd' stands twice, in lines 1 and 2",
 }
 
 
-@pytest.mark.parametrize("text, words", TWINS.items(), ids=[words[:20] for words in TWINS.values()])
+@pytest.mark.parametrize(
+    "text, words", TWINS.items(), ids=[f"{words[4:]} in {text[:5]!r}" for text, words in TWINS.items()]
+)
 def test_a_key_that_stands_twice_is_one_line_with_both_of_its_lines(tmp_path, text, words):
     path = tmp_path / "my.yaml"
     path.write_text(text)
@@ -321,13 +339,33 @@ def test_a_merged_mapping_may_be_overridden_and_an_alias_used_twice(tmp_path):
 @pytest.mark.parametrize(
     "fault, words",
     [
-        (change("decoding.gamma", "8"), "decoding.gamma: should be written as 8, got '8'"),
-        (change("decoding.gamma", True), "decoding.gamma: should be written as 1, got True"),
-        (change("decoding.temperature", "0.7"), "decoding.temperature: should be written as 0.7, got '0.7'"),
-        (change("seeds", [0, "1"]), "seeds: should be written as [0, 1], got [0, '1']"),
-        (change("pairs.demo.trust_remote_code", "no"), "trust_remote_code: should be written as false, got 'no'"),
-        (change("methods.lenience.params", ["0.5"]), "params: should be written as [0.5], got ['0.5']"),
-        (change("cluster", {"actors": "2"}), "cluster.actors: should be written as 2, got '2'"),
+        (
+            change("decoding.gamma", "8"),
+            "decoding.gamma: Input should be a whole number, got '8', a text: write it without quotes",
+        ),
+        (change("decoding.gamma", True), "decoding.gamma: Input should be a whole number, got True"),
+        (
+            change("decoding.temperature", "0.7"),
+            "decoding.temperature: Input should be a number, got '0.7', a text: write it without quotes",
+        ),
+        (
+            change("seeds", [0, "1"]),
+            "seeds.1: Input should be a whole number, got '1', a text: write it without quotes",
+        ),
+        (change("pairs.demo.trust_remote_code", "no"), "trust_remote_code: Input should be true or false, got 'no'"),
+        (
+            change("methods.lenience.params", ["0.5"]),
+            "params.0: Input should be a number, got '0.5', a text: write it without quotes",
+        ),
+        (
+            change("cluster", {"actors": "2"}),
+            "cluster.actors: Input should be 'auto' or a whole number, got '2', a text: write it without quotes",
+        ),
+        (change("decoding.gamma", 8.0), "decoding.gamma: Input should be a whole number, got 8.0"),
+        (
+            change("pairs.demo.eos", [True]),
+            "pairs.demo.eos.0: Input should be a whole number or a valid string, got True",
+        ),
         (change("pairs.demo.target", 7), "pairs.demo.target: Input should be a valid string, got 7"),
     ],
 )
@@ -337,11 +375,48 @@ def test_a_text_is_no_number_and_a_truth_value_none_either(config, fault, words)
         parse_config(config, "my.yaml")
 
 
-def test_whole_numbers_are_good_for_others_and_so_is_an_exponent_that_yaml_takes_for_a_text(config):
-    config["decoding"] |= {"temperature": 1, "top_p": "9e-1"}  # YAML wants 9.0e-1
+def test_whole_numbers_are_good_for_others(config):
+    config["decoding"]["temperature"] = 1
     config["methods"]["lenience"]["params"] = [1]
-    decoding = parse_config(config, "my.yaml").decoding
-    assert (decoding.temperature, decoding.top_p) == (1.0, 0.9)
+    experiment = parse_config(config, "my.yaml")
+    assert repr((experiment.decoding.temperature, experiment.methods["lenience"].params)) == "(1.0, [1.0])"
+
+
+YAML_1_2 = {
+    "9e-1": 0.9,  # in YAML 1.1 a text; the next ones are False, 15 and 90 there
+    "no": "no",
+    "017": 17,
+    "1:30": "1:30",
+    "0o17": 15,
+    "1_000": 1000,
+    "True": True,
+    "~": None,
+    "'8'": "8",
+}
+
+
+@pytest.mark.parametrize("text, value", YAML_1_2.items())
+def test_a_file_and_a_command_line_are_read_as_yaml_1_2(tmp_path, text, value):
+    path = tmp_path / "my.yaml"
+    path.write_text(f"a: [{text}]\n")
+    assert repr(read_yaml(path)) == repr({"a": [value]})
+    if text != "'8'":  # Snakemake has taken the quotes off
+        assert repr(as_written([text])) == repr([value])
+
+
+def test_what_is_shown_as_yaml_reads_as_itself(tmp_path):
+    values = {"b": ["1e-3", "no", "8", "", "ä: b"], "a": {"x": 0.001, "y": None, "z": [1, [2.0, True]]}}
+    for flow in (False, True):
+        (tmp_path / "shown.yaml").write_text(yaml_text(values, flow=flow))
+        assert repr(read_yaml(tmp_path / "shown.yaml")) == repr(values)
+
+
+def test_snakemake_decodes_with_the_numbers_that_our_own_reading_gives(config, tmp_path):
+    config["decoding"]["top_p"] = "NUMBER"
+    (tmp_path / "my.yaml").write_text(yaml.safe_dump(config).replace("NUMBER", "9e-1"))  # a text in YAML 1.1
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"), "--cores", "1", "-n"]
+    done = subprocess.run([*command, "--configfile", "my.yaml"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ rule score:
         lambda wildcards: PLAN.batch_marks(wildcards.cell),
     output:
         f"{RESULTS}/cells/{{cell}}/graded.parquet",
+    benchmark:
+        f"{BENCHMARKS}/score/{{cell}}.tsv"
     threads: lambda wildcards: PLAN.scoring_threads(wildcards.cell)
     params:
         folder=f"{RESULTS}/cells/{{cell}}",
@@ -44,6 +46,8 @@ rule summarise:
     output:
         f"{RESULTS}/summary.parquet",
         f"{RESULTS}/problems.parquet",
+    benchmark:
+        f"{BENCHMARKS}/summarise.tsv"
     params:
         results=str(PLAN.results),
     shell:

@@ -11,6 +11,8 @@ rule train_demo:
             file=["model.safetensors", "config.json", "tokenizer.json"],
         ),
         f"{PLAN.results}/train_demo/training.json",
+    benchmark:
+        f"{BENCHMARKS}/train_demo.tsv"
     params:
         out=f"{PLAN.results}/train_demo",
     shell:
@@ -25,6 +27,8 @@ rule train_demo_eagle3:
             f"{PLAN.results}/train_demo_eagle3/{{file}}",
             file=["model.safetensors", "config.json", "training.json"],
         ),
+    benchmark:
+        f"{BENCHMARKS}/train_demo_eagle3.tsv"
     params:
         out=f"{PLAN.results}/train_demo_eagle3",
     shell:

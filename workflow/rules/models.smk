@@ -52,6 +52,8 @@ rule distil_model:
         ancient(teacher),
     output:
         expand(f"{MADE}/{{{{folder}}}}/{{file}}", file=FILES),
+    benchmark:
+        f"{BENCHMARKS}/distil_model/{{folder}}.tsv"
     wildcard_constraints:
         folder=made_by("distil"),
     params:

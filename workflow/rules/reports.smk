@@ -31,6 +31,8 @@ rule table:
             labels={"table": "{name}"},
         ),
         [f"{REPORTS}/tables/{{name}}.{suffix}" for suffix in TABLE_SUFFIXES if suffix != "csv"],
+    benchmark:
+        f"{BENCHMARKS}/table/{{name}}.tsv"
     shell:
         "specloss table {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/tables {OPTIONS}"
 
@@ -45,6 +47,8 @@ if OTHER:  # tables that join this experiment, of trees, with that one, of chain
             PLAN.summary_of(OTHER),
         output:
             [f"{REPORTS}/tables/{{name}}.{suffix}" for suffix in TABLE_SUFFIXES],
+        benchmark:
+            f"{BENCHMARKS}/table/{{name}}.tsv"
         wildcard_constraints:
             name="|".join(JOINED_TABLES),
         localrule: True
@@ -65,6 +69,8 @@ rule figure:
             labels={"figure": "{name}"},
         ),
         [f"{REPORTS}/figures/{{name}}.{suffix}" for suffix in FIGURE_SUFFIXES if suffix != "svg"],
+    benchmark:
+        f"{BENCHMARKS}/figure/{{name}}.tsv"
     shell:
         "specloss figure {wildcards.name} {EXPERIMENT:q} {REPORTS:q}/figures {OPTIONS}"
 
@@ -79,6 +85,8 @@ rule report:
         expand(rules.figure.output, name=FIGURES),
     output:
         report(f"{REPORTS}/index.html", caption="../report/page.rst", category="Page"),
+    benchmark:
+        f"{BENCHMARKS}/report.tsv"
     shell:
         "specloss report {EXPERIMENT:q} {REPORTS:q} {OPTIONS}"
 

@@ -20,6 +20,8 @@ rule trace:
         ancient(lambda wildcards: PLAN.made_models(wildcards.pair)),
     output:
         trace_files(PLAN, "{pair}"),
+    benchmark:
+        f"{BENCHMARKS}/trace/{{pair}}.tsv"
     params:  # a trace is made anew when what determines it changes, not with the rest of the experiment
         traced=lambda wildcards: trace_keys(PLAN, wildcards.pair),
     shell:
@@ -32,6 +34,8 @@ rule screen:
         EXPERIMENT,
     output:
         expand(f"{SCREEN}/{{file}}", file=SCREENED),
+    benchmark:
+        f"{BENCHMARKS}/screen.tsv"
     shell:
         "specloss screen {EXPERIMENT:q} --out {SCREEN:q} --no-decode --no-compare"
 

@@ -1,4 +1,8 @@
-"""The pool: named, detached actors that each hold a pair, found or created by any client."""
+"""The pool: named, detached actors that each hold a pair, found or created by any client.
+
+Not `ray.util.ActorPool`, the queue of one client over actors that it is given: clients cannot share one, it does not
+know how busy others keep an actor, it creates none, and one that died it drops with its task, in place of a new one.
+"""
 
 from __future__ import annotations
 

@@ -3,42 +3,30 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from types import UnionType
 from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from specloss.common.files import shown_path
-from specloss.common.yamlfile import ConfigError
+from specloss.common.yamlfile import ConfigError, as_written
 
 
 class Section(BaseModel):
-    """No unknown keys, no infinities, and no texts or truth values that pass for numbers."""
+    """No unknown keys, no infinities, and nothing is converted: no texts or truth values that pass for numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="wrap")
-    @classmethod
-    def _nothing_is_converted(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-        made = handler(value)
-        if _is_converted(value, made):
-            raise ValueError(f"should be written as {json.dumps(made)}")
-        return made
-
-
-def _is_converted(value: Any, made: Any) -> bool:
-    """Whether a text or truth value was made something else; but YAML has `1e-3` as a text, which may be a number."""
-    if isinstance(value, list) and isinstance(made, list):
-        return any(map(_is_converted, value, made))
-    if isinstance(value, str):
-        return isinstance(made, int) or (isinstance(made, float) and "e" not in value.lower())
-    return isinstance(value, bool) and not isinstance(made, bool) and isinstance(made, int | float)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 M = TypeVar("M", bound=Section)
 MOST_VALUES = 100_000  # of a config
+# what YAML calls them; `yes`, `no`, `on` and `off` are texts in YAML 1.2
+WANTED = {
+    "int_type": "Input should be a whole number",
+    "float_type": "Input should be a number",
+    "bool_type": "Input should be true or false",
+}
 
 
 def validated(model: type[M], values: Any, source: str) -> M:
@@ -51,7 +39,7 @@ def validated(model: type[M], values: Any, source: str) -> M:
     try:
         return model.model_validate(values)
     except ValidationError as error:
-        raise ConfigError(f"{source}: {_one_line(error, model)}") from None
+        raise ConfigError(f"{source}: {_one_line(error, model, values)}") from None
 
 
 def _unfit(values: Any) -> str | None:
@@ -85,11 +73,14 @@ def _shown(value: Any) -> str:
     return text if len(text) < 80 else text[:77] + "..."
 
 
-def _one_line(error: ValidationError, model: type[Section]) -> str:
+def _one_line(error: ValidationError, model: type[Section], values: Any) -> str:
     """The first fault, unknown keys first (a misspelt key also makes the right one missing)."""
-    faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-    fault = faults[0]
-    at = ".".join(str(part) for part in fault["loc"])
+    faults: dict[tuple[int | str, ...], list[Any]] = {}  # by place; where a key may have several types, one for each
+    for fault in sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden"):
+        place = fault["loc"] if fault["type"] == "missing" else _place(values, fault["loc"])
+        faults.setdefault(place, []).append(fault)
+    place, (fault, *others) = next(iter(faults.items()))
+    at = ".".join(str(part) for part in place)
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     if fault["type"] == "extra_forbidden":
         known = _fields_at(model, fault["loc"][:-1])
@@ -97,8 +88,26 @@ def _one_line(error: ValidationError, model: type[Section]) -> str:
         return f"unknown key {at!r}; did you mean {near[0]!r}?{more}" if near else f"unknown key {at!r}{more}"
     if fault["type"] == "missing":
         return f"key {at!r} is missing{more}"
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{at}: {message}, got {_shown(fault['input'])}{more}"
+    wanted = [_wanted(fault), *(_wanted(other).removeprefix("Input should be ") for other in others)]
+    value = fault["input"]
+    typed = any(one["type"] in WANTED for one in (fault, *others))
+    quoted = typed and isinstance(value, str) and isinstance(as_written(value), int | float)
+    hint = ", a text: write it without quotes" if quoted else ""
+    return f"{at}: {' or '.join(dict.fromkeys(wanted))}, got {_shown(value)}{hint}{more}"
+
+
+def _wanted(fault: Any) -> str:
+    return WANTED.get(fault["type"], fault["msg"].removeprefix("Value error, "))
+
+
+def _place(values: Any, location: tuple[int | str, ...]) -> tuple[int | str, ...]:
+    """A fault's location as far as the values have it: pydantic adds the type that it tried, of several."""
+    for depth, part in enumerate(location):
+        try:
+            values = values[part]
+        except (LookupError, TypeError):
+            return location[:depth]
+    return location
 
 
 def _fields_at(model: type[Section], location: tuple[int | str, ...]) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, create_model
+from pydantic import create_model
 
 from specloss.benchmarks import Item, UnreachableError, get_benchmark
 from specloss.benchmarks.sandbox import SandboxError
@@ -19,12 +19,6 @@ from specloss.experiment.config import Experiment
 
 if TYPE_CHECKING:
     from specloss.experiment.plan import Plan
-
-
-class Arguments(Section):
-    """Base of a function's arguments as a config gives them: nothing is converted, as nothing is on the way there."""
-
-    model_config = ConfigDict(strict=True)
 
 
 def check_pairs(experiment: Experiment) -> None:
@@ -137,7 +131,7 @@ def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: st
     }
     if not fields and values:
         raise ConfigError(f"{at}: this benchmark takes none, got {', '.join(values)}")
-    validated(create_model("Arguments", __base__=Arguments, **fields), values, at)
+    validated(create_model("Arguments", __base__=Section, **fields), values, at)
 
 
 def check_writable(folder: Path) -> None:

@@ -5,9 +5,10 @@ Every key of `config/*.yaml` is a field here, with its meaning as the field's de
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
@@ -15,27 +16,41 @@ from specloss.common.files import FileError, read_json, shown_path
 from specloss.common.section import Section, validated
 from specloss.common.yamlfile import ConfigError, read_yaml
 from specloss.experiment.names import check_experiment_name, check_names
-from specloss.experiment.sections import Analysis, Benchmark, Cluster, Decoding, Folder, Method, Pair, Screen, Tracking
+from specloss.experiment.sections import (
+    Analysis,
+    Benchmark,
+    Cluster,
+    Decoding,
+    Folder,
+    Method,
+    Pair,
+    Screen,
+    Tracking,
+    TreeSection,
+)
 from specloss.making.recipe import Recipe, Recipes
-
-if TYPE_CHECKING:
-    pass
 
 
 class Experiment(Section):
     """One experiment: the whole config file."""
 
     name: str = Field(description="names results/<name>, reports/<name> and the MLflow experiment")
-    pairs: Annotated[dict[str, Pair], Field(min_length=1)]
+    pairs: Annotated[dict[str, Pair], Field(min_length=1)] = Field(
+        description="targets with what drafts for them, by label"
+    )
     models: dict[str, Recipe] = Field({}, description="models that the workflow makes; pairs name them")
-    benchmarks: Annotated[dict[str, Benchmark], Field(min_length=1)]
-    methods: Annotated[dict[str, Method], Field(min_length=1)]
-    seeds: Annotated[list[int], Field(min_length=1)]
-    decoding: Decoding
-    cluster: Cluster = Cluster()
+    benchmarks: Annotated[dict[str, Benchmark], Field(min_length=1)] = Field(description="sets of problems, by label")
+    methods: Annotated[dict[str, Method], Field(min_length=1)] = Field(
+        description="verification rules and the grids of their parameters, by label; baselines are added"
+    )
+    seeds: Annotated[list[int], Field(min_length=1)] = Field(
+        description="each decodes every setting once; 0 to 2^48 - 1"
+    )
+    decoding: Decoding = Field(description="how every cell is decoded")
+    cluster: Cluster = Field(Cluster(), description="where cells run")
     screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
     analysis: Analysis = Field(Analysis(), description="how tables turn numbers into verdicts")
-    mlflow: Tracking = Tracking()
+    mlflow: Tracking = Field(Tracking(), description="where the runs are logged")
     results: Folder = Field("results", description="folder for the outputs")
     reports: Folder = Field("reports", description="folder for tables, figures and the report")
 
@@ -69,6 +84,11 @@ class Experiment(Section):
     def _teachers_come_first(self) -> Experiment:
         self.recipes  # noqa: B018  making them is the check
         return self
+
+
+def config_schema() -> str:
+    """The JSON schema of a config, for editors: `config/schema.json`."""
+    return json.dumps(Experiment.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def read_config(path: Path | str) -> Experiment:
@@ -113,9 +133,8 @@ def _drafting_fault(experiment: Experiment) -> str | None:
         if gamma is not None:
             return f"decoding.gamma: pairs of kind eagle3 draft trees, which have decoding.tree instead, got {gamma}"
         if tree is None:
-            return (
-                "key 'decoding.tree' is missing: pairs of kind eagle3 need it; {total_token: 60, depth: 5, top_k: 10}"
-            )
+            usual = ", ".join(f"{key}: {value}" for key, value in TreeSection().model_dump().items())
+            return f"key 'decoding.tree' is missing: pairs of kind eagle3 need it; {{{usual}}}"
     else:
         if tree is not None:
             return "decoding.tree: only pairs of kind eagle3 draft trees; pairs of kind draft have decoding.gamma"

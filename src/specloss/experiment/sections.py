@@ -10,6 +10,8 @@ from specloss.common.section import Section
 from specloss.experiment.names import check_experiment_name
 from specloss.models.tree_shape import TreeShape
 
+USUAL_TREE = TreeShape()
+
 
 class Pair(Section):
     """A target and what drafts for it. All pairs of an experiment are of one kind."""
@@ -44,9 +46,9 @@ class Benchmark(Section):
     """A named set of problems."""
 
     task: str = Field(description="benchmark module, see specloss.benchmarks")
-    options: dict[str, Any] = Field(default_factory=dict, description="arguments of the benchmark's load()")
+    options: dict[str, Any] = Field({}, description="arguments of the benchmark's load()")
     grading: dict[str, Any] = Field(
-        default_factory=dict, description="arguments of the benchmark's grade(); a change grades again, decodes nothing"
+        {}, description="arguments of the benchmark's grade(); a change grades again, decodes nothing"
     )
     chat: Literal["template", "plain"] = Field(
         "template",
@@ -61,15 +63,17 @@ class Method(Section):
 
     rule: str | None = Field(None, description="rule name; the label if not given")
     params: list[float] | None = Field(None, description="grid of the rule's parameter; none for rules without one")
-    options: dict[str, Any] = Field(default_factory=dict, description="options of the rule, e.g. residual, coupling")
+    options: dict[str, Any] = Field({}, description="options of the rule, e.g. residual, coupling")
 
 
 class TreeSection(Section):
     """The trees that an EAGLE-3 head drafts: `specloss.models.tree_shape.TreeShape`."""
 
-    total_token: int = Field(60, description="nodes of a tree, the last known token among them")
-    depth: int = Field(5, description="rounds in which nodes are expanded; trees have one level more below the root")
-    top_k: int = Field(10, description="children of an expanded node, and nodes expanded in a round")
+    total_token: int = Field(USUAL_TREE.total_token, description="nodes of a tree, the last known token among them")
+    depth: int = Field(
+        USUAL_TREE.depth, description="rounds in which nodes are expanded; trees have one level more below the root"
+    )
+    top_k: int = Field(USUAL_TREE.top_k, description="children of an expanded node, and nodes expanded in a round")
 
     @model_validator(mode="after")
     def _can_grow(self) -> TreeSection:

@@ -12,11 +12,12 @@ from scipy import stats
 
 from specloss.analysis.evidence.summary import SUMMARY, read_summary
 from specloss.analysis.figures.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, legend_above, panels, save, styled
+from specloss.analysis.tables.markdown import markdown_table
 from specloss.common.files import write_text
 from specloss.experiment.cells import format_param
 from specloss.experiment.plan import Plan
 from specloss.screen import COMPARISON, SCATTER, ScreenError
-from specloss.screen.output import markdown_table, number, read_screen
+from specloss.screen.output import number, read_screen
 from specloss.screen.places import POLICY
 
 METRICS = {"be_expected": ("BE", 2), "alpha": ("acceptance", 3), "tv_pi_p": ("TV to p", 3)}
@@ -130,8 +131,8 @@ def _markdown(plan: Plan, table: pd.DataFrame, agreement: pd.DataFrame) -> str:
         shown["largest difference"] = [number(value, digits, sign=True) for value in rows["largest_difference"]]
         shown["where"] = rows["where"]
         shown["std of the runs over seeds"] = [number(value, digits) or "one seed" for value in rows["runs_std"]]
-        parts += [f"## {word}\n", markdown_table(shown)]
-    parts += ["## All settings\n", markdown_table(_settings(table))]
+        parts += [f"## {word}\n", markdown_table(shown) + "\n"]
+    parts += ["## All settings\n", markdown_table(_settings(table)) + "\n"]
     return "\n".join(parts)
 
 

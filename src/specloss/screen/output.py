@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from specloss.analysis.tables.markdown import markdown_table
 from specloss.common.files import read_text, write_text
 from specloss.experiment.cells import format_param
 from specloss.experiment.plan import Plan
@@ -86,12 +87,6 @@ def gates(table: pd.DataFrame) -> pd.DataFrame:
     return table[table["rule"].isin(gating)]
 
 
-def markdown_table(rows: pd.DataFrame) -> str:
-    """A Markdown table of text."""
-    lines = [list(rows.columns), ["---"] * rows.shape[1], *rows.astype(str).to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
 def number(value: float, digits: int, sign: bool = False) -> str:
     """Rounded; empty for what does not exist, and never a negative zero."""
     if np.isnan(value):
@@ -102,13 +97,13 @@ def number(value: float, digits: int, sign: bool = False) -> str:
 def _markdown(table: pd.DataFrame, traces: Sequence[RecordingFile]) -> str:
     about = traces[0].about
     parts = ["# Every rule on one trace\n", WARNING.format(policy=POLICY, seed=about["seed"]) + "\n", READING]
-    parts += ["## The traces\n", markdown_table(_traces(table, traces)), POOLED]
+    parts += ["## The traces\n", markdown_table(_traces(table, traces)) + "\n", POOLED]
     gating = gates(table)
     if len(gating):
         parts += ["## Gates under maximal coupling: the same output distribution, more acceptance\n"]
-        parts += ["Means over each gate's grid.\n", markdown_table(_gains(gating))]
+        parts += ["Means over each gate's grid.\n", markdown_table(_gains(gating)) + "\n"]
     for (pair, benchmark), rows in table.groupby(["pair", "benchmark"], sort=False):
-        parts += [f"## {pair}, {benchmark}\n", markdown_table(_settings(rows))]
+        parts += [f"## {pair}, {benchmark}\n", markdown_table(_settings(rows)) + "\n"]
     return "\n".join(parts)
 
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from specloss.common.yamlfile import yaml_text
 from specloss.speed.contenders import TEMPERATURE, progress
 from specloss.speed.workflow import DEMO, ROOT
 
@@ -56,7 +55,7 @@ def _dry_run(benchmarks: int) -> DryRun:
         folder = Path(name)
         for part in ("Snakefile", "workflow"):
             (folder / part).symlink_to(ROOT / part)
-        (folder / "grid.yaml").write_text(yaml.safe_dump(config))
+        (folder / "grid.yaml").write_text(yaml_text(config))
         snakemake = [sys.executable, "-m", "snakemake", "-n", "--cores", "2", "--scheduler", "greedy"]
         snakemake += ["--quiet", "rules", "--configfile", "grid.yaml"]
         began = time.monotonic()

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
+from specloss.common.yamlfile import yaml_text
 from specloss.experiment.cells import GRADED, META
 from specloss.speed.contenders import TEMPERATURE, progress
 
@@ -59,7 +58,7 @@ def _run_workflow(cells: int, cells_per_job: int) -> Run:
         folder = Path(name)
         for part in ("Snakefile", "workflow"):
             (folder / part).symlink_to(ROOT / part)
-        (folder / "bench.yaml").write_text(yaml.safe_dump(config))
+        (folder / "bench.yaml").write_text(yaml_text(config))
         command = [sys.executable, "-m", "specloss.cli", "run", "bench.yaml", "--until", "summarise"]
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         began = time.time()  # the files' clock

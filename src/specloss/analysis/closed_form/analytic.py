@@ -31,12 +31,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from specloss.analysis.closed_form.config import Analytic, read_analytic
 from specloss.analysis.outputs import DRAWINGS
 from specloss.common.files import write_text
-from specloss.common.yamlfile import ConfigError
+from specloss.common.yamlfile import ConfigError, yaml_text
 
 if TYPE_CHECKING:
     from specloss.analysis.figures.plot import Plot
@@ -80,5 +78,5 @@ def _caption(plot: Plot, settings: Analytic) -> str:
     section, values = plot.name.split("_")[0], settings.model_dump(mode="json")
     used = {key: values[key] for key in (("pair", section) if section in ("fig2", "fig8b") else (section,))}
     made = ", ".join(f"{package} {version(package)}" for package in ("specloss", "torch", "numpy"))
-    shown = yaml.safe_dump(used, sort_keys=False, default_flow_style=None, width=110)
+    shown = yaml_text(used, width=110, flow=True)
     return f"**{plot.title}.** {plot.reading}\n\nMade by {made} from\n\n```yaml\n{shown}```\n"

@@ -19,6 +19,7 @@ Mixtures = Literal["adaptive_interpolation", "cos"]
 Baselines = Literal["min_p_sampling", "eta_sampling"]
 Proposal = Literal["chain", "tree"]
 Ratio = Annotated[float, Field(ge=0, le=1)]
+Mix = Annotated[list[Ratio], Field(min_length=3, max_length=3)]
 Lenience = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -109,7 +110,7 @@ class Fig4(RandomPairs):
     baselines: Annotated[dict[Baselines, Annotated[list[float], Field(min_length=1)]], Field(min_length=1)] = Field(
         description="truncation baselines and the grids of their parameters"
     )
-    mixes: Annotated[list[tuple[Ratio, Ratio, Ratio]], Field(min_length=1, max_length=6)] = Field(
+    mixes: Annotated[list[Mix], Field(min_length=1, max_length=6)] = Field(
         description="ratios of matching, partially overlapping and unrelated positions; each triplet sums to 1"
     )
 
@@ -122,7 +123,7 @@ class Fig4(RandomPairs):
 
     @field_validator("mixes")
     @classmethod
-    def _mixes_sum_to_one(cls, mixes: list[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    def _mixes_sum_to_one(cls, mixes: list[list[float]]) -> list[list[float]]:
         for mix in mixes:
             if abs(math.fsum(mix) - 1) > 1e-6:
                 shown = " / ".join(f"{ratio:g}" for ratio in mix)

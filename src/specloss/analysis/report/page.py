@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -29,6 +28,7 @@ from specloss.analysis.report.opening import answers, scope
 from specloss.analysis.tables.catalogue import JOINED, make_table
 from specloss.analysis.tables.table import BEST, SECOND, Table
 from specloss.common.files import config_hash, write_text
+from specloss.common.yamlfile import yaml_text
 from specloss.experiment.cells import META, Cell, format_param
 from specloss.experiment.completeness import WHOLE
 from specloss.experiment.study import Study
@@ -102,7 +102,7 @@ def render(evidence: Evidence, results: Path) -> str:
         few=few_problems(evidence),
         unsafe=unsafe_benchmarks(study, results),
         runs=how_it_ran(study, results),
-        config=yaml.safe_dump(study.config, sort_keys=False, allow_unicode=True),
+        config=yaml_text(study.config),
         config_hash=config_hash(study.config),
         command=f"snakemake --cores all {folder}/cells/<id>/graded.parquet",
         folder=folder,
@@ -197,9 +197,7 @@ def _run_of(cell: Cell, results: Path) -> str | None:
         run = json.loads((cell.folder(results) / META).read_text(encoding="utf-8"))["run"]
     except (OSError, json.JSONDecodeError, KeyError):
         return None
-    return yaml.safe_dump(
-        {key: value for key, value in run.items() if not _differs_by_cell(key, value)}, sort_keys=True
-    )
+    return yaml_text({key: value for key, value in run.items() if not _differs_by_cell(key, value)}, ordered=True)
 
 
 def _differs_by_cell(key: str, value: Any) -> bool:
@@ -243,6 +241,7 @@ def _table_html(table: Table) -> Markup:
     return Markup("".join(_part_html(*part) for part in table.parts))
 
 
+# Not pandas' Styler: it has neither buttons in heads, by which a table is sorted, nor scopes for those who listen
 def _part_html(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
     numeric = [shown[name].astype(str).str.match(NUMBER).mean() >= 0.5 for name in shown]
     head = "".join(

@@ -1,4 +1,8 @@
-"""Tables for LaTeX: booktabs, any text escaped, long texts in paragraphs, nothing wider or longer than a page."""
+"""Tables for LaTeX: booktabs, any text escaped, long texts in paragraphs, nothing wider or longer than a page.
+
+Of this pandas' Styler could join the cells: it escapes ten characters, draws no rule below a group of columns, and
+neither cuts a table at a page's end nor shrinks it. Called for each part, it would take more lines than it saves.
+"""
 
 from __future__ import annotations
 

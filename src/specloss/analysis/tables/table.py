@@ -11,12 +11,14 @@ import pandas as pd
 from specloss.analysis.evidence.bootstrap import Interval, ends_text
 from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.tables.latex import PREAMBLE, tabulars
+from specloss.analysis.tables.markdown import markdown_table
 
 HEADS = {"be": "BE", "be_expected": "BE expected", "ds": "DS", "accuracy": "accuracy", "alpha": "acceptance"}
 
 
 BEST, SECOND = "best", "second"  # marks of a column's largest number and the one after it: bold and underlined
-STYLES = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}"}
+LATEX = {BEST: r"\textbf{%s}", SECOND: r"\underline{%s}"}
+MARKDOWN = {BEST: "**%s**", SECOND: "<u>%s</u>"}
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,12 @@ class Table:
 
     def markdown(self) -> str:
         """Title, tables and how to read them."""
-        return "\n\n".join([f"# {self.title}", *(_markdown(*part) for part in self.parts), self.reading]) + "\n"
+        tables = (markdown_table(*part, MARKDOWN) for part in self.parts)
+        return "\n\n".join([f"# {self.title}", *tables, self.reading]) + "\n"
 
     def latex(self) -> str:
         """A booktabs tabular each, or several where it is longer than a page."""
-        return "\n".join([PREAMBLE, *(tabulars(*part, STYLES, self.groups) for part in self.parts)])
+        return "\n".join([PREAMBLE, *(tabulars(*part, LATEX, self.groups) for part in self.parts)])
 
     def csv(self) -> str:
         """All numbers, to six digits."""
@@ -57,16 +60,6 @@ class Table:
 
 def _no_marks(shown: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame("", index=shown.index, columns=shown.columns)
-
-
-def _markdown(shown: pd.DataFrame, marks: pd.DataFrame) -> str:
-    style = {BEST: "**{}**", SECOND: "<u>{}</u>"}
-    cells = shown.astype(str).map(lambda text: text.replace("|", "\\|"))
-    rows = [
-        [style.get(mark, "{}").format(text) for text, mark in zip(*row, strict=True)]
-        for row in zip(cells.to_numpy().tolist(), marks.to_numpy().tolist(), strict=True)
-    ]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [list(cells.columns), ["---"] * cells.shape[1], *rows])
 
 
 def best_marks(shown: pd.DataFrame, values: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
