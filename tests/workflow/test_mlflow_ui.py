@@ -20,6 +20,7 @@ import mlflow_pages
 import psutil
 import pytest
 from browser import WIDTHS
+from test_tracking import Study
 
 from specloss.tracking.entries import AGGREGATE, PARENT, Entry
 from specloss.tracking.store import CELL, Store
@@ -186,6 +187,27 @@ def test_who_has_no_password_reads_and_writes_no_files_through_the_server(served
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert stat.S_IMODE((private / "password").stat().st_mode) == 0o600
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] in (root / "ui.log").read_text()  # told, the first time
+
+
+def test_a_password_in_the_address_of_the_environment_gets_the_runs_there_and_stands_nowhere(
+    served: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    password = os.environ["MLFLOW_TRACKING_PASSWORD"]
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", served.replace("//", f"//admin:{password}@"))
+    study = Study(tmp_path)
+    assert study.track() > 0
+    assert study.track() == 0
+    said = "".join(capfd.readouterr())
+    assert served in said and password not in said
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    runs = _ask(served, "runs/search", {"experiment_ids": ["1", "2", "3", "4"], "max_results": 100})
+    assert password not in json.dumps(runs)
+    places = [tmp_path, root / "results" / "mlflow-artifacts", root / "results" / "mlflow.db"]
+    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
+    assert any(path.name == "table4.csv" for path in files)
+    assert not [path for path in files if password.encode() in path.read_bytes()]
 
 
 @pytest.mark.slow
