@@ -12,8 +12,9 @@ from files; writing again brings the store up to date and never adds a run twice
 - what MLflow cannot change in place (a parameter's value, a metric that is no more) makes a new run; the old one is
   deleted the MLflow way, which `mlflow gc` or the UI can undo.
 
-The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_URI, else `<results>/mlflow.db`. A config
-with a password is refused; one in the environment is for MLflow's client alone, and nothing that we write or print has it.
+The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_URI, else `<results>/mlflow.db`. A
+config with a password is refused; one in the environment is for MLflow's client alone: nothing that we write or print
+has it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from typing import Any
 
 from specloss.common.address import has_secret, login, public, without_secrets
 from specloss.common.files import FileError, read_json
-from specloss.common.oneline import OneLine
+from specloss.common.oneline import OneLine, plain
 from specloss.experiment.cells import Cell
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
 from specloss.tracking.environment import ENVIRONMENT
@@ -79,7 +80,7 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
     say = f"MLflow: {store.written} of {total} runs written to {public(uri)}, the others were up to date"
     if len(measured) < len(cells):
         say += f"; {len(cells) - len(measured)} cells have no results yet"
-    print(say, file=sys.stderr)
+    print(plain(say), file=sys.stderr)
     return store.written
 
 

@@ -1,5 +1,7 @@
 """What goes wrong with a sandbox."""
 
+from specloss.common.oneline import OneLine
 
-class SandboxError(RuntimeError):
+
+class SandboxError(OneLine, RuntimeError):
     """No isolation on this machine, or it failed; the message is one line fit for a user."""
