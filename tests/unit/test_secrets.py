@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_tracking import Study
+from tracked_study import Study
 
 from specloss.common.address import has_secret, public, without_secrets
 from specloss.common.yamlfile import ConfigError

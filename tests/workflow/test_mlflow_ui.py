@@ -20,7 +20,7 @@ import mlflow_pages
 import psutil
 import pytest
 from browser import WIDTHS
-from test_tracking import Study
+from tracked_study import Study
 
 from specloss.tracking.entries import AGGREGATE, PARENT, Entry
 from specloss.tracking.store import CELL, Store
@@ -161,13 +161,27 @@ def test_who_has_no_password_reads_and_writes_no_files_through_the_server(served
     secret.mkdir()
     (secret / "key").write_text("private")
     place = {"name": "mine", "artifact_location": secret.as_uri()}
-    assert _ask(served, "experiments/create", place)  # the user's own server does it for the user
+    experiment = _ask(served, "experiments/create", place)[
+        "experiment_id"
+    ]  # the user's own server does it for the user
+    mine = _ask(served, "runs/create", {"experiment_id": experiment})["run"]["info"]["run_id"]
+    folder = secret / mine / "artifacts"
+    folder.mkdir(parents=True)
+    (folder / "key").write_text("private")
+    (folder / "link").symlink_to(secret)
+    with urllib.request.urlopen(
+        _known(_request(f"{served}/get-artifact?path=key&run_uuid={mine}")), timeout=30
+    ) as reply:
+        assert reply.read() == b"private"
     attacks = [
         _request(f"{served}/api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
         _request(f"{served}/ajax-api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
         _request(f"{served}/api/2.0/mlflow/experiments/search", {"max_results": 10}),
         _request(f"{served}/api/2.0/mlflow/artifacts/list?run_id={run}"),
         _request(f"{served}/get-artifact?path=index.html&run_uuid={run}"),
+        _request(f"{served}/get-artifact?path=key&run_uuid={mine}"),
+        _request(f"{served}/get-artifact?path=link/key&run_uuid={mine}"),
+        _request(f"{served}/api/2.0/mlflow/artifacts/list?run_id={mine}&path=link"),
         _request(f"{served}/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=x", {"a": 1}),
         _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x", {"a": 1}, "PUT"),
         _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x"),
