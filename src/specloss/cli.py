@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from specloss.common.oneline import plain, plain_lines
+from specloss.common.oneline import plain, plain_lines, plain_logs
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -73,7 +74,7 @@ def _snakemake(config: Path, arguments: Sequence[str]) -> int:
         signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
     for line in process.stderr or ():
         if not SCHEDULER_CHATTER.match(line):
-            print(line, end="", file=sys.stderr, flush=True)
+            print(plain(line.removesuffix("\n")), file=sys.stderr, flush=True)
     return abs(process.wait())
 
 
@@ -102,7 +103,7 @@ def cell(
         request, (lambda targets: _snakemake(config, [*targets, *options])) if run else None
     )
     if out is None:
-        print(text, end="")
+        print(plain_lines(text), end="")
     else:
         write_text(out.with_name(out.name + ".txt"), text)
         write_text(out.with_name(out.name + ".csv"), rows.to_csv(index=False))
@@ -148,7 +149,7 @@ def summarise(
     summary = summarise_cells(experiment, results)
     for cell in summary[summary["status"] != WHOLE].itertuples():
         name = f"{cell.pair}/{cell.benchmark}/{cell.method}({cell.param})/seed {cell.seed}"
-        print(f"missing: {name}: {cell.status}", file=sys.stderr)
+        print(plain(f"missing: {name}: {cell.status}"), file=sys.stderr)
 
 
 @app.command()
@@ -164,7 +165,7 @@ def trace(
     places = chosen_places(plan, pair, benchmark or [])
     for name in dict.fromkeys(name for name, _ in places):
         for path in record_traces(plan, name, [b for p, b in places if p == name], wanted):
-            print(path)
+            print(plain(str(path)))
 
 
 @app.command()
@@ -243,7 +244,7 @@ def plan_size(
         raise ConfigError(f"{plan.folder / SUMMARY} is missing: run the pilot first, `specloss run {plan.source}`")
     evidence = with_options(Evidence.read(plan.file, plan.results), margin, power)
     planned = plan_sizes(evidence, difference, most_seeds, at_most)
-    print("\n".join(plan_text(evidence, planned, difference)))
+    print("\n".join(map(plain, plan_text(evidence, planned, difference))))
 
 
 @app.command()
@@ -408,12 +409,14 @@ def stop(
 
 def main() -> None:
     """Entry point: errors meant for users are one line and exit status 1."""
+    plain_logs()
     try:
         app()
     except Exception as error:
         if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
-            raise
-        print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
+            print(plain_lines(traceback.format_exc()), end="", file=sys.stderr)
+        else:
+            print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -20,6 +20,7 @@ import mlflow_pages
 import psutil
 import pytest
 from browser import WIDTHS
+from tracked_study import Study
 
 from specloss.tracking.entries import AGGREGATE, PARENT, Entry
 from specloss.tracking.store import CELL, Store
@@ -160,13 +161,27 @@ def test_who_has_no_password_reads_and_writes_no_files_through_the_server(served
     secret.mkdir()
     (secret / "key").write_text("private")
     place = {"name": "mine", "artifact_location": secret.as_uri()}
-    assert _ask(served, "experiments/create", place)  # the user's own server does it for the user
+    experiment = _ask(served, "experiments/create", place)[
+        "experiment_id"
+    ]  # the user's own server does it for the user
+    mine = _ask(served, "runs/create", {"experiment_id": experiment})["run"]["info"]["run_id"]
+    folder = secret / mine / "artifacts"
+    folder.mkdir(parents=True)
+    (folder / "key").write_text("private")
+    (folder / "link").symlink_to(secret)
+    with urllib.request.urlopen(
+        _known(_request(f"{served}/get-artifact?path=key&run_uuid={mine}")), timeout=30
+    ) as reply:
+        assert reply.read() == b"private"
     attacks = [
         _request(f"{served}/api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
         _request(f"{served}/ajax-api/2.0/mlflow/experiments/create", place | {"name": "theirs"}),
         _request(f"{served}/api/2.0/mlflow/experiments/search", {"max_results": 10}),
         _request(f"{served}/api/2.0/mlflow/artifacts/list?run_id={run}"),
         _request(f"{served}/get-artifact?path=index.html&run_uuid={run}"),
+        _request(f"{served}/get-artifact?path=key&run_uuid={mine}"),
+        _request(f"{served}/get-artifact?path=link/key&run_uuid={mine}"),
+        _request(f"{served}/api/2.0/mlflow/artifacts/list?run_id={mine}&path=link"),
         _request(f"{served}/ajax-api/2.0/mlflow/upload-artifact?run_uuid={run}&path=x", {"a": 1}),
         _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x", {"a": 1}, "PUT"),
         _request(f"{served}/api/2.0/mlflow-artifacts/artifacts/x"),
@@ -186,6 +201,27 @@ def test_who_has_no_password_reads_and_writes_no_files_through_the_server(served
     assert stat.S_IMODE(private.stat().st_mode) == 0o700
     assert stat.S_IMODE((private / "password").stat().st_mode) == 0o600
     assert os.environ["MLFLOW_TRACKING_PASSWORD"] in (root / "ui.log").read_text()  # told, the first time
+
+
+def test_a_password_in_the_address_of_the_environment_gets_the_runs_there_and_stands_nowhere(
+    served: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    password = os.environ["MLFLOW_TRACKING_PASSWORD"]
+    monkeypatch.delenv("MLFLOW_TRACKING_USERNAME")
+    monkeypatch.delenv("MLFLOW_TRACKING_PASSWORD")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", served.replace("//", f"//admin:{password}@"))
+    study = Study(tmp_path)
+    assert study.track() > 0
+    assert study.track() == 0
+    said = "".join(capfd.readouterr())
+    assert served in said and password not in said
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    runs = _ask(served, "runs/search", {"experiment_ids": ["1", "2", "3", "4"], "max_results": 100})
+    assert password not in json.dumps(runs)
+    places = [tmp_path, root / "results" / "mlflow-artifacts", root / "results" / "mlflow.db"]
+    files = [path for place in places for path in [place, *place.rglob("*")] if path.is_file()]
+    assert any(path.name == "table4.csv" for path in files)
+    assert not [path for path in files if password.encode() in path.read_bytes()]
 
 
 @pytest.mark.slow

@@ -14,9 +14,11 @@ import time
 from pathlib import Path
 
 from specloss.cluster.ray_head import state_folder
-from specloss.cluster.supervisor import NODE_IP, START_SECONDS, supervise
+from specloss.cluster.supervisor import START_SECONDS, supervise
 from specloss.common.files import write_text
 from specloss.common.processes import owner_id
+
+LOCAL = "127.0.0.2"  # of a single node: who is given its address alone could not say 127.0.0.1, which Ray replaces
 
 
 def run_node(shared: Path) -> int:
@@ -30,7 +32,7 @@ def run_node(shared: Path) -> int:
         write_text(shared / "address", address)
         write_text(shared / f"up-{task}", "")
 
-    return supervise(folder, shared / "token", owner_id(), NODE_IP if nodes == 1 else outward_ip(), head, when_up)
+    return supervise(folder, shared / "token", owner_id(), LOCAL if nodes == 1 else outward_ip(), head, when_up)
 
 
 def outward_ip() -> str:

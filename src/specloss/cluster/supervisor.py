@@ -30,9 +30,7 @@ from specloss.common.processes import die_with_parent, end_session, owner_id, pr
 RECORD = "head.json"
 POLL_SECONDS = 0.5
 START_SECONDS = 90  # 4 on a free machine
-# Linux has all of 127/8. Ray replaces 127.0.0.1 by the machine's outward address, which changes when a laptop changes
-# networks and which others can reach; it leaves 127.0.0.2 alone.
-NODE_IP = "127.0.0.2" if sys.platform == "linux" else "127.0.0.1"
+NODE_IP = "127.0.0.1"  # of a cluster of one node: with this very address all of Ray listens on loopback alone
 NODE_PORTS = (
     "node-manager-port",
     "object-manager-port",
@@ -41,6 +39,9 @@ NODE_PORTS = (
     "dashboard-agent-listen-port",
     "dashboard-agent-grpc-port",
 )
+# Ray replaces 127.0.0.1 by the machine's outward address, which others can reach and which changes with a laptop's
+# networks; but not where it is told that it has no other nodes, for which this is the switch on any system
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 FIXED_PORTS = ("port", *NODE_PORTS, "dashboard-port")  # of a head
 # Below the kernel's ephemeral ports (from 32768), above Ray's own choice for workers (10002-19999), where heads of
 # other users are. Each actor and each client takes one of the block.
@@ -53,12 +54,12 @@ class _End(Exception):
 
 
 def head_environment(token: Path) -> dict[str, str]:
-    """Environment of everything that talks to our head.
+    """Environment of everything that talks to our head, which is all of its cluster.
 
-    The GCS, the raylet and every worker listen on all interfaces, whatever the node's address: only the token keeps
-    others out. It is set explicitly everywhere, because a stray token in the home folder changes Ray's default.
+    The token keeps other users of the machine out. It is set explicitly everywhere, because a stray token in the home
+    folder changes Ray's default.
     """
-    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"}
+    return {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "RAY_USAGE_STATS_ENABLED": "0"} | _ALONE
 
 
 def available_cores() -> int:
@@ -135,6 +136,8 @@ def _start(folder: Path, token: Path, log: IO[bytes], ip: str, head: str | None)
     first_port = free_ports()
     environment = {k: v for k, v in os.environ.items() if k not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN")}
     environment |= head_environment(token)
+    if ip != NODE_IP:
+        environment = {k: v for k, v in environment.items() if k not in _ALONE}
     environment |= {
         "RAY_worker_niceness": "0",  # Ray's workers run at nice 15 otherwise
         "RAY_prestart_worker_first_driver": "0",  # no idle worker for each core of a large machine

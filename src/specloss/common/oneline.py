@@ -5,7 +5,10 @@ No heavy imports here.
 
 from __future__ import annotations
 
+import logging
 import re
+import warnings
+from typing import Any
 
 _BREAKS = re.compile("[ ]*[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+[ ]*")
 
@@ -30,3 +33,21 @@ class OneLine(Exception):
 
     def __str__(self) -> str:
         return plain(super().__str__())
+
+
+class _PlainRecord(logging.LogRecord):
+    def getMessage(self) -> str:
+        return plain_lines(super().getMessage())
+
+
+def plain_logs() -> None:
+    """Make what libraries log and warn of in this process `plain`: they quote the files that they are given."""
+    logging.setLogRecordFactory(_PlainRecord)
+    warnings.formatwarning = _plain_warning
+
+
+_FORMAT = warnings.formatwarning
+
+
+def _plain_warning(*arguments: Any, **named: Any) -> str:
+    return plain_lines(_FORMAT(*arguments, **named))

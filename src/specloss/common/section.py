@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from specloss.common.address import has_secret
 from specloss.common.files import shown_path
 from specloss.common.yamlfile import ConfigError, as_written
 
@@ -27,6 +28,9 @@ WANTED = {
     "float_type": "Input should be a number",
     "bool_type": "Input should be true or false",
 }
+_SECRETS = (
+    "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or all of MLFLOW_TRACKING_URI, in the environment"
+)
 
 
 def validated(model: type[M], values: Any, source: str) -> M:
@@ -50,6 +54,8 @@ def _unfit(values: Any) -> str | None:
             return f"it has more than {MOST_VALUES:,} values (an alias within itself?)"
         if isinstance(value, str) and ("\0" in value or not _encodes(value)):
             return f"{at}: {_shown(value)} has a character that no file name or text can have"
+        if isinstance(value, str) and has_secret(value):
+            return f"{at or 'a key'}: an address with a password or token, which the results would show; {_SECRETS}"
         if isinstance(value, int) and abs(value) >= 2**63:
             return f"{at}: a whole number must be below 2^63, got {_shown(value)}"
         if isinstance(value, Mapping):

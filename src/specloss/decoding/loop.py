@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specloss.common.oneline import OneLine
 from specloss.decoding.trace import STOPS, Clock, Trace
 from specloss.decoding.uniforms import problem_key
 from specloss.decoding.warp import Warper
@@ -26,7 +27,7 @@ EOS, LENGTH, CONTEXT = (STOPS.index(name) for name in ("eos", "length", "context
 _SPAN = 32  # visible cache slots come in multiples of this: few distinct shapes, little masked work
 
 
-class LogitsError(ValueError):
+class LogitsError(OneLine, ValueError):
     """A model's logits make no distribution; the message is one line fit for a user."""
 
 

@@ -128,7 +128,9 @@ class Screen(Section):
 class Tracking(Section):
     """MLflow."""
 
-    uri: str | None = Field(None, description="tracking server or store; none: MLFLOW_TRACKING_URI, else a SQLite file")
+    uri: str | None = Field(
+        None, description="tracking server or store, without a password; none: MLFLOW_TRACKING_URI, else SQLite"
+    )
 
 
 class Analysis(Section):

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from specloss.common.files import FileError, check_file, read_json
+from specloss.common.files import FileError
 from specloss.common.oneline import OneLine
+from specloss.models.sizes import check_config, check_folder, check_gguf
 
 WEIGHTS = ("*.safetensors", "*.bin")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
-_MAGIC = b"GGUF"
 _EXTRAS = {"gptq": ("gptq", ("optimum", "gptqmodel"))}  # by quantisation method: our extra, and what it installs
 
 
@@ -60,42 +60,44 @@ class Checkpoint:
             raise ModelError(f"{self.name}: the folder has no weights (model.safetensors)")
         if tokenizer and not any((folder / name).exists() for name in TOKENIZERS):
             raise ModelError(f"{self.name}: the folder has no tokenizer (tokenizer.json); save one beside the weights")
+        self.check_sizes()
         check_quantization(self.name, self.config.get("quantization_config"))
+
+    @property
+    def weight_bytes(self) -> int:
+        """Size of the local files with weights."""
+        files = [self.file] if self.gguf else [path for kind in WEIGHTS for path in Path(self.place).glob(kind)]
+        return sum(path.stat().st_size for path in files)
 
     @cached_property
     def config(self) -> dict[str, Any]:
         """The local folder's `config.json`. ModelError if it is no JSON object."""
-        path = Path(self.place, "config.json")
         try:
-            config = read_json(path)
+            return check_config(Path(self.place, "config.json"))
         except FileError as error:
             raise ModelError(f"no model config: {error}") from None
-        if not isinstance(config, dict):
-            raise ModelError(f"{path} is no model config: it has no keys")
-        return config
 
     @cached_property
     def header(self) -> Any:
         """A `gguf.GGUFReader` of the local GGUF file. ModelError, in one line, if it is damaged or cut short."""
         from gguf import GGUFReader
 
+        self.check_sizes()
         try:
-            check_file(self.file)
-        except FileError as error:
-            raise ModelError(str(error)) from None
-        with self.file.open("rb") as file:
-            if file.read(4) != _MAGIC:
-                raise ModelError(f"{self.name}: not a GGUF file, it does not begin with {_MAGIC.decode()}")
-        size = self.file.stat().st_size
-        try:
-            reader = GGUFReader(self.file)
-            end = max(tensor.data_offset + int(tensor.n_bytes) for tensor in reader.tensors)
+            return GGUFReader(self.file)
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             reason = " ".join(str(error).split())
-            raise ModelError(f"{self.name}: a damaged or cut GGUF file of {size} bytes ({reason})") from None
-        if end > size:
-            raise ModelError(f"{self.name}: a cut GGUF file, it has {size} bytes of at least {end}")
-        return reader
+            raise ModelError(f"{self.name}: a damaged or cut GGUF file ({reason})") from None
+
+    def check_sizes(self) -> None:
+        """ModelError for local files that declare more than they have, or than a model can have; before a library
+        is given them."""
+        if not self.local:
+            return
+        try:
+            check_gguf(self.file) if self.gguf else check_folder(Path(self.place))
+        except FileError as error:
+            raise ModelError(str(error)) from None
 
 
 def locate(model: str, revision: str | None = None) -> Checkpoint:

@@ -9,7 +9,6 @@ for every causal LM of transformers, and keeps only what is asked for, as hooks 
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,9 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from specloss.common.files import FileError
 from specloss.models.checkpoint import ModelError
+from specloss.models.sizes import check_config, check_folder
 
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 
@@ -187,7 +188,7 @@ def load_head(
     """
     folder = _folder(str(head), revision)
     try:
-        settings = json.loads((folder / "config.json").read_text())
+        settings = check_config(folder / "config.json")
         config = LlamaConfig.from_dict(settings)
     except Exception as error:  # a config can be wrong in as many ways as its fields have checks
         raise ModelError(f"{head}: no usable config.json: {_one_line(error)}") from error
@@ -201,18 +202,20 @@ def load_head(
             raise ModelError(f"{head}: made for a target with {what} of {ours}, this one has {expected}")
     layers = feature_layers(theirs.num_hidden_layers, layers or _named_layers(settings))
     draft_vocab = settings.get("draft_vocab_size") or config.vocab_size
-    module = Eagle3Head(config, draft_vocab, target_width, layers)
+    with torch.device("meta"):  # what it should have, without the memory for it
+        expected = Eagle3Head(config, draft_vocab, target_width, layers)
 
     tensors = _tensors(folder)
-    if module.d2t is None:  # some checkpoints carry the two all the same, unused
+    if expected.d2t is None:  # some checkpoints carry the two all the same, unused
         tensors.pop("d2t", None), tensors.pop("t2d", None)
     if config.hidden_size == theirs.hidden_size:
         tensors.setdefault("embed_tokens.weight", target.get_input_embeddings().weight.detach())
-    problems = _misfits(tensors, module.state_dict())
-    if not problems and module.d2t is not None:
+    problems = _misfits(tensors, expected.state_dict())
+    if not problems and expected.d2t is not None:
         problems = _inconsistencies(tensors["d2t"], tensors["t2d"])
     if problems:
         raise ModelError(f"{head}: not an EAGLE-3 head for its config: {'; '.join(problems)}")
+    module = Eagle3Head(config, draft_vocab, target_width, layers)
     tensors = {name: x.to(target.dtype) if x.is_floating_point() else x for name, x in tensors.items()}
     module.load_state_dict(tensors, assign=True)  # assigned, not cast as a module: rotary frequencies stay in float32
     return module.to(target.device).eval()
@@ -248,6 +251,10 @@ def _folder(head: str, revision: str | None) -> Path:
 
 def _tensors(folder: Path) -> dict[str, Tensor]:
     """All tensors of a checkpoint by name. Pickles are read as weights only: no code in them can run."""
+    try:
+        check_folder(folder)
+    except FileError as error:
+        raise ModelError(str(error)) from None
     for weights in _WEIGHTS:
         tensors: dict[str, Tensor] = {}
         for file in sorted(folder.glob(weights)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from transformers import GenerationConfig, LlamaConfig
 
 from specloss.models.checkpoint import Checkpoint, ModelError
 from specloss.models.loading import load_config, load_tokenizer
+from specloss.models.sizes import safetensors_header
 
 HUB_SECONDS = 5.0  # to wait for the hub
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U8": 8, "BOOL": 8}
@@ -100,7 +100,7 @@ def _plain_config(checkpoint: Checkpoint) -> Any:
     """The config of an EAGLE-3 head, which is no model of transformers."""
     if not checkpoint.local:
         folder = snapshot_download(checkpoint.place, revision=checkpoint.revision, allow_patterns=["config.json"])
-        return LlamaConfig.from_dict(json.loads(Path(folder, "config.json").read_text()))
+        checkpoint = replace(checkpoint, place=folder, local=True)
     return LlamaConfig.from_dict(checkpoint.config)
 
 
@@ -135,13 +135,8 @@ def _weights(checkpoint: Checkpoint, dtype: str, quantized: bool) -> int | None:
 
 def _tensor_bytes(path: Path, bits: int) -> int:
     """Bytes of a safetensors file's tensors, with `bits` for each number of those that are floats; 0: as they are."""
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     total = 0
-    for name, tensor in header.items():
-        if name == "__metadata__":
-            continue
-        start, end = tensor["data_offsets"]
-        floats = tensor["dtype"] in ("F64", "F32", "F16", "BF16")
-        total += (end - start) * (bits or _BITS[tensor["dtype"]]) // _BITS[tensor["dtype"]] if floats else end - start
+    for kind, size in safetensors_header(path).values():
+        floats = kind in ("F64", "F32", "F16", "BF16")
+        total += size * (bits or _BITS[kind]) // _BITS[kind] if floats else size
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from specloss.models.checkpoint import Checkpoint, ModelError, check_quantizatio
 from specloss.models.positions import REACH, boundaries, stated_context, switching_context
 
 DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
+LARGEST_TABLES = 1 << 30  # numbers, such as masks and rotations, that a model makes for itself
 # Of a generation config, what is no sampling setting: ids, caching, bookkeeping
 _NO_SETTINGS = {
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "use_cache", "cache_implementation"),
@@ -88,6 +90,8 @@ def load_model(
         raise ModelError(f"device {device!r}: torch sees no GPU here")
     with one_line(checkpoint):
         checkpoint = _fetched(checkpoint)
+        if checkpoint.local and not trust_remote_code:
+            _check_weights(checkpoint, config)
         model = AutoModelForCausalLM.from_pretrained(
             checkpoint.place,
             config=config,
@@ -100,6 +104,20 @@ def load_model(
             **checkpoint.arguments,
         )
     return model.eval()
+
+
+def _check_weights(checkpoint: Checkpoint, config: Any) -> None:
+    """ModelError for a config of a larger model than that of the files: transformers would make up what is missing."""
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(copy.deepcopy(config))
+    most = 8 * checkpoint.weight_bytes  # weights of a bit each
+    weights = sum(weight.numel() for weight in empty.parameters())
+    tables = sum(table.numel() for table in empty.buffers())
+    if weights > most or tables > most + LARGEST_TABLES:
+        raise ModelError(
+            f"{checkpoint.name}: its config is of a model of {weights:,} weights and {tables:,} numbers besides, "
+            f"its files have {checkpoint.weight_bytes:,} bytes"
+        )
 
 
 def ignored_settings(model: Any) -> dict[str, Any]:
@@ -144,11 +162,21 @@ def one_line(checkpoint: Checkpoint) -> Iterator[None]:
 
 
 def _fetched(checkpoint: Checkpoint) -> Checkpoint:
-    """A GGUF file of the hub as a local one; all else as it is."""
-    if not checkpoint.gguf or checkpoint.local:
-        return checkpoint
-    path = Path(hf_hub_download(checkpoint.place, checkpoint.gguf, revision=checkpoint.revision))
-    return replace(checkpoint, place=str(path.parent), gguf=path.name, local=True)
+    """A GGUF file of the hub as a local one; all else as it is. ModelError for files whose sizes cannot be.
+
+    Of a folder on the hub that is the config; the weights come later, through a library that holds them against it.
+    """
+    if checkpoint.gguf and not checkpoint.local:
+        path = Path(hf_hub_download(checkpoint.place, checkpoint.gguf, revision=checkpoint.revision))
+        checkpoint = replace(checkpoint, place=str(path.parent), gguf=path.name, local=True)
+    checkpoint.check_sizes()
+    if not checkpoint.local:
+        try:
+            path = Path(hf_hub_download(checkpoint.place, "config.json", revision=checkpoint.revision))
+        except (OSError, ValueError):
+            return checkpoint  # transformers says what is wrong
+        replace(checkpoint, place=str(path.parent), local=True).config  # noqa: B018  reading it is the check
+    return checkpoint
 
 
 def _split_as_named(tokenizer: Any, checkpoint: Checkpoint) -> None:

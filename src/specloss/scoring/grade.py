@@ -23,7 +23,7 @@ from typing import Any
 
 from specloss.benchmarks import Grade, get_benchmark
 from specloss.common.files import write_text
-from specloss.common.oneline import OneLine
+from specloss.common.oneline import OneLine, plain
 from specloss.common.processes import die_with_parent
 from specloss.common.provenance import code_version
 
@@ -61,7 +61,7 @@ def grade_all(
             if time.monotonic() - said > SECONDS_BETWEEN_LINES:
                 said = time.monotonic()
                 done = sum(key in grades for key in todo)
-                print(f"score  {done}/{len(todo)} answers  {label}", file=sys.stderr, flush=True)
+                print(plain(f"score  {done}/{len(todo)} answers  {label}"), file=sys.stderr, flush=True)
     return [grades[key] for key in keys]
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from specloss.benchmarks import get_benchmark
 from specloss.common.files import read_json, replacing
-from specloss.common.oneline import plain
+from specloss.common.oneline import OneLine, plain
 from specloss.experiment.cells import EXPERIMENT, FAILURE, GENERATIONS, GRADED, META, Cell, experiment_folder
 from specloss.experiment.schema import GRADED as SCHEMA
 from specloss.scoring.grade import grade_all
@@ -25,7 +25,7 @@ from specloss.scoring.grade import grade_all
 PARTIAL = ".graded.partial.jsonl"  # grades of a scoring that has not ended
 
 
-class NotDecoded(RuntimeError):
+class NotDecoded(OneLine, RuntimeError):
     """The cell has no generations; the message says why, in one line."""
 
 

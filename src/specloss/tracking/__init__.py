@@ -12,7 +12,9 @@ from files; writing again brings the store up to date and never adds a run twice
 - what MLflow cannot change in place (a parameter's value, a metric that is no more) makes a new run; the old one is
   deleted the MLflow way, which `mlflow gc` or the UI can undo.
 
-The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_URI, else `<results>/mlflow.db`.
+The store is the config's `mlflow.uri`, else the environment's MLFLOW_TRACKING_URI, else `<results>/mlflow.db`. A
+config with a password is refused; one in the environment is for MLflow's client alone: nothing that we write or print
+has it.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from specloss.common.address import has_secret, login, public, without_secrets
 from specloss.common.files import FileError, read_json
-from specloss.common.oneline import OneLine
+from specloss.common.oneline import OneLine, plain
 from specloss.experiment.cells import Cell
 from specloss.tracking.entries import PARENT, aggregate_entry, cell_entry, group_entries, key, read_metrics
 from specloss.tracking.environment import ENVIRONMENT
@@ -60,7 +63,7 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
         os.environ.setdefault(variable, value)
     uri = tracking_uri(plan["config"], results)
     with _one_at_a_time(results / LOCK), _one_line_errors(uri, results / name):
-        store = Store(uri, name, results)
+        store = Store(_logged_in(uri), name, results)
         aggregate = aggregate_entry(name, plan["config"], measured, reports)
         ids = {aggregate.cell: store.find_or_create(aggregate)}
         done, groups = 0, group_entries(plan, metrics)
@@ -74,17 +77,32 @@ def track(experiment_json: Path, results: Path, reports: Path) -> int:
             store.write(entry)
         store.write(aggregate)
     total = len(measured) + len(groups) + 1
-    say = f"MLflow: {store.written} of {total} runs written to {_public(uri)}, the others were up to date"
+    say = f"MLflow: {store.written} of {total} runs written to {public(uri)}, the others were up to date"
     if len(measured) < len(cells):
         say += f"; {len(cells) - len(measured)} cells have no results yet"
-    print(say, file=sys.stderr)
+    print(plain(say), file=sys.stderr)
     return store.written
 
 
 def tracking_uri(config: dict[str, Any], results: Path) -> str:
-    """The store: the config's `mlflow.uri`, else MLFLOW_TRACKING_URI, else the SQLite file under the results folder."""
+    """The store: the config's `mlflow.uri`, else MLFLOW_TRACKING_URI, else the SQLite file under the results folder.
+
+    TrackingError if the config's has a secret: the plan that carries the config is no place for one.
+    """
     configured = (config.get("mlflow") or {}).get("uri")
+    if configured and has_secret(configured):  # of a plan that an older version wrote
+        raise TrackingError("mlflow.uri has a password or token, which belongs into the environment (docs/mlflow.md)")
     return configured or os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{(results / 'mlflow.db').resolve()}"
+
+
+def _logged_in(uri: str) -> str:
+    """The address of a server without user and password, which MLflow, who prints addresses, has by the environment."""
+    found = login(uri) if uri.startswith("http") else None
+    if found is None:
+        return uri
+    os.environ["MLFLOW_TRACKING_USERNAME"], os.environ["MLFLOW_TRACKING_PASSWORD"] = found
+    os.environ["MLFLOW_TRACKING_URI"] = public(uri)
+    return public(uri)
 
 
 @contextmanager
@@ -104,18 +122,17 @@ def _one_line_errors(uri: str, results: Path) -> Iterator[None]:
 
     try:
         yield
-    except (MlflowException, RequestException, SQLAlchemyError, OSError) as error:
-        reason = " ".join(str(error).replace(uri, _public(uri)).split())
+    except OneLine:
+        raise
+    # ImportError and ValueError: of an address whose driver is not here, or that is none
+    except (MlflowException, RequestException, SQLAlchemyError, OSError, ImportError, ValueError) as error:
+        plainly = " ".join(str(error).split())
+        reason = without_secrets(plainly, uri)
+        hidden = None if reason != plainly or has_secret(uri) else error  # a traceback would show it
         if len(reason) > 240:
             reason = f"{reason[:90]} ... {reason[-145:]}"  # the cause of a chain of errors stands at its end
         raise TrackingError(
-            f"MLflow store {_public(uri)} failed: {reason} "
+            f"MLflow store {public(uri)} failed: {reason} "
             f"(the results in {results} are whole; run again once the store works, "
             "or clear mlflow.uri and MLFLOW_TRACKING_URI to use a local file)"
-        ) from error
-
-
-def _public(uri: str) -> str:
-    """The address without a user's name and password."""
-    scheme, separator, rest = uri.partition("://")
-    return scheme + separator + rest.rpartition("@")[2]
+        ) from hidden

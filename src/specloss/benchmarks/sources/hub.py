@@ -13,6 +13,8 @@ from typing import Any
 
 from specloss.benchmarks import BenchmarkError, UnreachableError
 
+MOST_BYTES = 1 << 28  # of a file or set of problems, also once it is unpacked
+MOST_ROWS = 1 << 20
 _PATIENCE = 5.0  # seconds for a first answer of the hub; its own client would try for half a minute, for each file
 
 
@@ -48,7 +50,10 @@ class HubSet:
     def _load(self, subset: str | None) -> list[dict[str, Any]]:
         from datasets import load_dataset
 
-        return load_dataset(self.name, subset, split=self.split, revision=self.revision).to_list()
+        found = load_dataset(self.name, subset, split=self.split, revision=self.revision)
+        if found.num_rows > MOST_ROWS or found.data.nbytes > MOST_BYTES:
+            raise BenchmarkError(f"the hub's data set {self.name} is too large: {found.num_rows:,} rows")
+        return found.to_list()
 
     def _download(self, file: str) -> Path:
         from huggingface_hub import hf_hub_download

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from specloss.benchmarks import BenchmarkError, Item
-from specloss.benchmarks.sources.hub import HubSet
+from specloss.benchmarks.sources.hub import MOST_BYTES, MOST_ROWS, HubSet
 from specloss.common.files import FileError, read_bytes
 
-MOST_BYTES = 1 << 31  # of a file of problems
+MOST_VALUES = 1 << 22  # of a Parquet file, each list entry counted
 _SHOWN = 40  # characters of a bad value in an error
 
 
@@ -89,6 +89,8 @@ def read_file(path: Path) -> list[Row]:
     else:
         lines = enumerate(content.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1)
         found = [(f"{path} row {number}", line) for number, line in lines if line.strip()]
+        if len(found) > MOST_ROWS:
+            raise BenchmarkError(f"{path}: too large, {len(found):,} rows of at most {MOST_ROWS:,}")
         rows = [Row(where, n, _json(where, line)) for n, (where, line) in enumerate(found)]
     if not rows:
         raise BenchmarkError(f"{path}: the file has no rows")
@@ -151,17 +153,64 @@ def _parquet(path: Path) -> list[dict[str, Any]]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(path).read()
+        _check_parquet(path)
+        batches = pq.ParquetFile(path).iter_batches(4096)
+        rows: list[dict[str, Any]] = []
+        for batch in batches:
+            try:
+                rows += batch.to_pylist()
+            except UnicodeDecodeError:
+                for row in range(len(batch)):
+                    _decoded(batch.slice(row, 1), f"{path} row {len(rows) + row + 1}")
     except (pa.ArrowException, OSError) as error:
         raise BenchmarkError(f"{path}: not a Parquet file: {shown(str(error), quote=False)}") from None
-    rows: list[dict[str, Any]] = []
-    for batch in table.to_batches():
-        try:
-            rows += batch.to_pylist()
-        except UnicodeDecodeError:
-            for row in range(len(batch)):
-                _decoded(batch.slice(row, 1), f"{path} row {len(rows) + row + 1}")
     return rows
+
+
+def _check_parquet(path: Path) -> None:
+    """BenchmarkError for a file of more than it should have once it is unpacked: one text can stand for a million."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    def most(what: str, count: int, limit: int) -> None:
+        if count > limit:
+            raise BenchmarkError(f"{path}: too large, {count:,} {what} of at most {limit:,}")
+
+    about = pq.read_metadata(path)
+    columns = [about.schema.column(number) for number in range(about.num_columns)]
+    chunks = [
+        (n, about.row_group(group).column(n)) for group in range(about.num_row_groups) for n in range(len(columns))
+    ]
+    most("rows", about.num_rows, MOST_ROWS)
+    most("values", sum(chunk.num_values for _, chunk in chunks), MOST_VALUES)
+    most("bytes", sum(chunk.total_uncompressed_size for _, chunk in chunks), MOST_BYTES)
+    # texts are kept once for all rows that have them, and their lengths are added up before they are given to each
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    size = sum(max(columns[n].length, 0) * chunk.num_values for n, chunk in chunks)
+    most("bytes", size, MOST_BYTES)
+    for batch in pq.ParquetFile(path, read_dictionary=texts).iter_batches(4096, columns=texts or None):
+        for column in batch.columns:
+            for leaf in _leaves(column):
+                if pa.types.is_dictionary(leaf.type):
+                    lengths = pc.binary_length(leaf.dictionary).take(leaf.indices)
+                    size += pc.sum(lengths, min_count=0).as_py()
+                    most("bytes", size, MOST_BYTES)
+
+
+def _leaves(column: Any) -> Iterator[Any]:
+    """The columns without parts that a column is made of."""
+    import pyarrow.types as types
+
+    if types.is_struct(column.type):
+        for part in column.flatten():
+            yield from _leaves(part)
+    elif types.is_list(column.type) or types.is_large_list(column.type) or types.is_map(column.type):
+        parts = [column.keys, column.items] if types.is_map(column.type) else [column.flatten()]
+        for part in parts:
+            yield from _leaves(part)
+    else:
+        yield column
 
 
 def _decoded(row: Any, where: str) -> None:
