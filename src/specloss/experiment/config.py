@@ -1,4 +1,4 @@
-"""The experiment's config: pydantic models, and one-line errors that name the key, the value and what would be right.
+"""The experiment's config: pydantic models, and one-line errors that name the key, the value and what would be valid.
 
 Every key of `config/*.yaml` is a field here, with its meaning as the field's description.
 """
@@ -33,15 +33,15 @@ class Experiment(Section):
     seeds: Annotated[list[int], Field(min_length=1)]
     decoding: Decoding
     cluster: Cluster = Cluster()
-    screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
-    analysis: Analysis = Field(Analysis(), description="how tables turn numbers into verdicts")
+    screen: Screen = Field(Screen(), description="every rule evaluated on one recorded decode")
+    analysis: Analysis = Field(Analysis(), description="how verdicts are reached")
     mlflow: Tracking = Tracking()
     results: Folder = Field("results", description="folder for the outputs")
     reports: Folder = Field("reports", description="folder for tables, figures and the report")
 
     @property
     def recipes(self) -> Recipes:
-        """The models that are made, and where."""
+        """The models that the workflow makes, and where they go."""
         return Recipes(self.models, Path(self.results))
 
     @field_validator("pairs", "models", "benchmarks", "methods")
@@ -114,7 +114,8 @@ def _drafting_fault(experiment: Experiment) -> str | None:
             return f"decoding.gamma: pairs of kind eagle3 draft trees, which have decoding.tree instead, got {gamma}"
         if tree is None:
             return (
-                "key 'decoding.tree' is missing: pairs of kind eagle3 need it; {total_token: 60, depth: 5, top_k: 10}"
+                "key 'decoding.tree' is missing: pairs of kind eagle3 need it; for example "
+                "{total_token: 60, depth: 5, top_k: 10}"
             )
     else:
         if tree is not None:
