@@ -40,7 +40,7 @@ def check(items: Sequence[Item], by: By = "none") -> None:
             try:
                 _compiled(item.reference or "")
             except ValueError as error:
-                raise BenchmarkError(f"{item.where}: 'reference' is no regular expression: {error}") from None
+                raise BenchmarkError(f"{item.where}: 'reference' is not a regular expression: {error}") from None
 
 
 def grade(text: str, reference: str | None, by: By = "none") -> Grade:
@@ -92,5 +92,5 @@ def _item(row: Row) -> Item:
             raise turn.error(f"'role' must be one of {', '.join(ROLES)}, got {shown(role)}")
         messages.append({"role": role, "content": turn.text("content")})
     if not messages or messages[-1]["role"] != "user":
-        raise row.error("'messages' must end with a message of the user")
+        raise row.error("'messages' must end with a user message")
     return Item(id_, None, reference, tuple(messages), row.where)

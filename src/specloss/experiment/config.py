@@ -60,9 +60,9 @@ class Experiment(Section):
     @classmethod
     def _seeds_differ(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"{seeds} names a seed twice")
+            raise ValueError(f"{seeds} lists a seed twice")
         if not (min(seeds) >= 0 and max(seeds) < 2**48):
-            raise ValueError("seeds are from 0 to 2^48 - 1")
+            raise ValueError("seeds must be from 0 to 2^48 - 1")
         return seeds
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class Experiment(Section):
 
 
 def read_config(path: Path | str) -> Experiment:
-    """Read and validate a config (YAML), or the one in an `experiment.json`. ConfigError, in one line, for a fault."""
+    """Read and validate a config (YAML), or the one in an `experiment.json`. ConfigError, in one line, for faults."""
     return parse_config(read_values(path), str(path))
 
 
@@ -90,7 +90,7 @@ def read_values(path: Path | str) -> Any:
 
 
 def is_experiment(content: Any) -> bool:
-    """Whether plain values are those of an `experiment.json`, whose `config` is that of a run."""
+    """Whether plain values are the content of an `experiment.json`, whose `config` is that of a run."""
     return isinstance(content, Mapping) and {"config", "cells"} <= content.keys()
 
 
@@ -103,7 +103,7 @@ def parse_config(values: Any, source: str) -> Experiment:
 
 
 def _drafting_fault(experiment: Experiment) -> str | None:
-    """What does not fit between the kinds of the pairs and how they draft, in one line."""
+    """How the pairs' kinds and `decoding` contradict each other, in one line; None if they do not."""
     kinds = {pair.kind: name for name, pair in experiment.pairs.items()}
     if len(kinds) > 1:
         listing = ", ".join(f"{name} is of kind {kind}" for kind, name in kinds.items())

@@ -85,7 +85,7 @@ def _excuses(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
     if types[0] != types[1]:
         found.append(f"the models are in {_listing(types[0])} now and were in {_listing(types[1])}")
     elif rough := types[0] - set(EXACT):
-        found.append(f"in {_listing(rough)} a near tie falls by how forwards of a batch's shape round")
+        found.append(f"in {_listing(rough)} near ties depend on how a forward pass of the batch's shape rounds")
     if now["device"] != then["device"]:
         found.append(f"it ran on {now['device']} now and on {then['device']} then")
     for package in sorted(now["packages"].keys() | then["packages"].keys()):

@@ -32,7 +32,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class GradingError(OneLine, RuntimeError):
-    """Grading ended early; the message is one line fit for a user."""
+    """Grading ended early; the message is one line meant for users."""
 
 
 def grade_all(
@@ -82,7 +82,7 @@ def _grade(
             yield futures.pop(future), future.result()
     except BrokenProcessPool:
         raise GradingError(
-            "a grading process was killed; what is graded is kept, and a next run goes on there"
+            "a grading process was killed; finished grades are kept, and the next run continues from them"
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)

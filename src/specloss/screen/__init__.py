@@ -37,4 +37,4 @@ COMPARISON = ("comparison.csv", "comparison.md", *(f"{SCATTER}.{suffix}" for suf
 
 
 class ScreenError(OneLine, ValueError):
-    """Bad input; the message is one line fit for a user."""
+    """Bad input; the message is one line meant for users."""

@@ -62,7 +62,7 @@ def _current_trace(plan: Plan, pair: str, benchmark: str) -> RecordingFile:
     path = trace_path(plan, pair, benchmark)
     trace = RecordingFile(path)
     if trace.about["key"] != trace_key(tracing_cell(plan, pair, benchmark), trace.about["top_k"]):
-        raise ScreenError(f"{path} was recorded with other settings; `specloss trace` records it anew")
+        raise ScreenError(f"{path} was recorded with other settings; `specloss trace` records it again")
     return trace
 
 

@@ -37,7 +37,7 @@ LOCK = "tracking.lock"
 
 
 class TrackingError(OneLine, RuntimeError):
-    """MLflow's store failed; the message is one line fit for a user."""
+    """MLflow's store failed; the message is one line meant for users."""
 
 
 def track(experiment_json: Path, results: Path, reports: Path) -> int:
@@ -110,7 +110,7 @@ def _one_line_errors(uri: str, results: Path) -> Iterator[None]:
             reason = f"{reason[:90]} ... {reason[-145:]}"  # the cause of a chain of errors stands at its end
         raise TrackingError(
             f"MLflow store {_public(uri)} failed: {reason} "
-            f"(the results in {results} are whole; run again once the store works, "
+            f"(the results in {results} are complete; run again once the store works, "
             "or clear mlflow.uri and MLFLOW_TRACKING_URI to use a local file)"
         ) from error
 

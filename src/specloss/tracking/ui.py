@@ -26,7 +26,7 @@ auth_cache_ttl_seconds = 60
 
 
 class UiError(OneLine, RuntimeError):
-    """There is nothing to show; the message is one line fit for a user."""
+    """There is nothing to show; the message is one line meant for users."""
 
 
 def serve(results: Path, port: int) -> None:

@@ -1,6 +1,6 @@
-"""Faster and not worse? A verdict on settings against what they are compared with, and how often it may be wrong.
+"""Faster and not worse? Verdicts on settings against their baselines, and how often verdicts may be wrong.
 
-Four claims are tested, each one-sided at half of what the confidence leaves (2.5 % for 95 %), by the estimate over its
+Four claims are tested, each one-sided at level (1 - confidence) / 2 (2.5 % for 95 %), by the estimate over its
 standard error from the bootstrap over problems (t with problems - 1 degrees of freedom):
 
     not worse   the accuracy difference is above -margin
@@ -9,9 +9,9 @@ standard error from the bootstrap over problems (t with problems - 1 degrees of 
     slower      it is below 1
 
 Over a table each kind of claim is adjusted for the number of comparisons (Holm by default). "faster and not worse"
-takes two claims that both hold, so it errs no more often than either.
+needs two claims to hold, so it is wrong no more often than either.
 
-A bootstrap sees no noise where hardly an answer differs: with 0 of 100 problems lost its interval is [0, 0], though a
+A bootstrap sees no noise where hardly any answer differs: with 0 of 100 problems lost its interval is [0, 0], though a
 true loss of 2 points looks so 13 times in 100. So for "not worse" the standard error is never taken for less than that
 of the rarest way to lose the margin: a share `margin` of the problems lost under all seeds, none gained.
 """
@@ -38,7 +38,7 @@ ADJUSTED = {"holm": "Holm", "bh": "Benjamini-Hochberg", "none": "none"}
 
 @dataclass(frozen=True)
 class Contrast:
-    """Settings less their baselines, paired by problem.
+    """Settings minus their baselines, paired by problem.
 
     `accuracy` in points; `speed` a ratio, `log_speed` its logarithm; `won` and `lost` the problems with more and with
     fewer right answers; `problems` at each benchmark; `why` says why there are no numbers, if so.
@@ -55,7 +55,7 @@ class Contrast:
 
     @property
     def absent(self) -> str:
-        """What to say in place of a number that is NaN; '' if none is, but for the ends of intervals."""
+        """What to print for a number that is NaN; '' if none is, leaving aside the ends of intervals."""
         return self.why or (NOT_GRADED if self.accuracy.missing else "")
 
     @property
@@ -77,8 +77,8 @@ class Contrast:
 class Verdict:
     """A name among those of `definitions`; p values are adjusted over the table.
 
-    Of what could not be decided the smallest effects that would have been seen: `loss` in points, `gain` in percent of
-    the baseline's speed; NaN where it was decided.
+    Where nothing could be decided, the smallest effects that would have been detected: `loss` in points, `gain` in
+    percent of the baseline's speed; else NaN.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The name, with what this size could have found if it found nothing."""
+        """The verdict's name, with what this size could have detected if it decided nothing."""
         return f"{self.name} ({self.found})" if self.found else self.name
 
 
@@ -157,7 +157,7 @@ def error_floor(margin: float, problems: Sequence[int]) -> float:
 
 
 def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
-    """Adjusted p values over all that are there."""
+    """p values adjusted over all that are not NaN."""
     p = np.asarray(p, float)
     there = ~np.isnan(p)
     if multiplicity == "none" or not there.any():
@@ -168,7 +168,7 @@ def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
 
 
 def judge(contrasts: Sequence[Contrast], analysis: Analysis) -> list[Verdict]:
-    """A verdict on each of a table's comparisons, adjusted for those that are there."""
+    """A verdict on each of a table's comparisons, adjusted for those that can be tested."""
     there = [c for c in contrasts if not (c.speed.missing or c.speed.too_few)]
     if not there:
         return [Verdict(FEW if c.speed.too_few else MISSING) for c in contrasts]
@@ -214,7 +214,7 @@ def smallest_effect(error: float, analysis: Analysis) -> float:
 
 
 def definitions(analysis: Analysis) -> dict[str, str]:
-    """What each verdict says."""
+    """What each verdict means."""
     margin = f"{analysis.margin:g} points"
     return {
         FASTER: f"speed is above the baseline's, and accuracy lies above the baseline's less {margin} (the margin)",
@@ -230,7 +230,7 @@ def definitions(analysis: Analysis) -> dict[str, str]:
 
 
 def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[str]) -> str:
-    """How to read a table's verdicts: of those `named`, each definition once, and how often they may be wrong."""
+    """How to read a table's verdicts: the definition of each one `named`, and how often they may be wrong."""
     level = f"{100 * (1 - analysis.confidence) / 2:g} %"
     over = f"the {comparisons} comparisons of this table"
     if MISSING in named or FEW in named:

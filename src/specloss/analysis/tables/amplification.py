@@ -80,7 +80,7 @@ def table7(first: Evidence, second: Evidence) -> Table:
     gates = {gate: both.shared(gate) for gate in single.gates if gate in eagle.gates}
     gates = {gate: grid for gate, grid in gates.items() if grid}
     if not gates:
-        raise TableError(f"{NAME}: {single.name} and {eagle.name} have no gate at the same parameters in common")
+        raise TableError(f"{NAME}: {single.name} and {eagle.name} share no gate at the same parameters")
     rows, shown = [], []
     for one, other in both.pairs:
         for gate, params in gates.items():

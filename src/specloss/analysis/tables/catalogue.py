@@ -39,7 +39,7 @@ def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> l
 
 
 def write_joined(name: str, first: Path, second: Path, results: Path, out: Path) -> list[Path]:
-    """The same of a table of `JOINED`, from two `experiment.json`, in either order. TableError if they do not fit."""
+    """The same for a table of `JOINED`, from two `experiment.json` in either order. TableError if they do not fit."""
     return write_texts(JOINED[name](Evidence.read(first, results), Evidence.read(second, results)), out)
 
 
@@ -123,7 +123,7 @@ def distortion(evidence: Evidence) -> Table:
 
 
 def time(evidence: Evidence) -> Table:
-    """Where the time goes, and the measures of speed, by the convention of what is drafted."""
+    """Where the time goes, and the measures of speed in the convention for chains or trees."""
     names = {
         "draft_share": "draft",
         "verify_share": "verify",

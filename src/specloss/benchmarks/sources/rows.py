@@ -35,7 +35,7 @@ class Row:
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
-            raise self.error(f"{name!r} must be a text, got {shown(value)}")
+            raise self.error(f"{name!r} must be a string, got {shown(value)}")
         if not value.strip():
             raise self.error(f"{name!r} is empty")
         if not _encodes(value):
@@ -53,7 +53,7 @@ class Row:
         """The list of texts under the first of `names` that is there."""
         name, value = self._first(names)
         if not isinstance(value, list) or not all(isinstance(entry, str) and _encodes(entry) for entry in value):
-            raise self.error(f"{name!r} must be a list of texts, got {shown(value)}")
+            raise self.error(f"{name!r} must be a list of strings, got {shown(value)}")
         return value
 
     def error(self, message: str) -> BenchmarkError:
@@ -114,7 +114,7 @@ def make_items(
 def choose(items: list[Item], problems: int | None, seed: int | None) -> list[Item]:
     """See `make_items`. BenchmarkError for a number of problems that there is not."""
     if problems is not None and not 1 <= problems <= len(items):
-        raise BenchmarkError(f"problems must be 1 to {len(items)}, how many there are, got {problems}")
+        raise BenchmarkError(f"problems must be from 1 to {len(items)}, the number available, got {problems}")
     if seed is not None:
         items = sorted(items, key=lambda item: hashlib.sha256(f"{seed}/{item.id}".encode()).digest())
     return items[:problems]
