@@ -1,4 +1,4 @@
-"""`specloss doctor`: what a config would do on this machine, before it does any of it.
+"""`specloss doctor`: what a config would do on this machine.
 
 Models found or not, memory, vocabulary, a prompt of each benchmark, tokens and hours. No weights are loaded, except for
 a pilot that is asked for.

@@ -1,4 +1,4 @@
-"""Prompts of the user's own: a JSON Lines or Parquet file, no code.
+"""The user's own prompts: a JSON Lines or Parquet file, no code.
 
 A row has `messages`, each with a `role` (system, user or assistant) and a `content`, or a `prompt`, raw text; and
 optionally an `id` and a `reference`. An answer to a row without a reference is not graded.
@@ -29,7 +29,7 @@ def load(file: str, problems: int | None = None, seed: int | None = None) -> lis
 
 
 def check(items: Sequence[Item], by: By = "none") -> None:
-    """Whether the references are fit for a grading. BenchmarkError names the row."""
+    """Check that the references suit the grading. BenchmarkError names the row."""
     graded = [item for item in items if item.reference is not None]
     if by != "none" and not graded:
         raise BenchmarkError(f"grading by {by} needs references, and no row has a 'reference'")

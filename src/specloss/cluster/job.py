@@ -207,7 +207,7 @@ class _Run:
             self._job.done(cell, self._parts.pop(cell.id))
 
     def _failed(self, cell: Cell, error: Exception) -> bool:
-        """Distinguish a failing cell (True: drop it) from a lost worker (False: try again). RayHeadLost for a lost head."""
+        """Distinguish a failing cell (True: drop it) from a lost worker (False: try again). RayHeadLost too."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             cause = error.cause
             if isinstance(cause, CellFailed):

@@ -52,7 +52,7 @@ class Relay:
             print(plain(line), file=sys.stderr, flush=True)
 
     def _new_lines(self, path: Path) -> list[str]:
-        """Complete lines since the last look, except those about single cells and progress, which we report ourselves."""
+        """Complete lines since the last look, except those about single cells and progress, reported elsewhere."""
         try:
             with path.open("rb") as file:
                 # a job that is tried again starts its log again

@@ -1,4 +1,4 @@
-"""An experiment: its config, the cells that follow from it, where their files go, and which are complete.
+"""An experiment: its config, its cells, their files, and which are complete.
 
     config (asked for)  ->  plan (what runs: cells, batches, files)  ->  study (the same, read back for the analysis)
 

@@ -1,4 +1,4 @@
-"""Models: pairs of a target and a draft, their tokenizers, and the demo pair's weights.
+"""Models: pairs of a target and a draft, their tokenizers, and how they are called.
 
 `LoadedPair` and `load_pair` are imported lazily: inspecting a model's folder needs neither torch nor transformers.
 """

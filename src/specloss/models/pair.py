@@ -23,9 +23,10 @@ class LoadedPair:
     """A target and what drafts for it, in evaluation mode, with the tokenizer that they share.
 
     `target` is a causal LM; `draft` is one too, or in a pair of kind eagle3 an EAGLE-3 head
-    (`models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and tokens outside
-    the shared prefix get no probability. `context` is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
-    metadata of cells; `notes` are remarks for the user, one line each; `names` is what the config calls the two.
+    (`models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and tokens
+    outside the shared prefix get no probability. `context` is the number of tokens that both models can hold.
+    `eos_ids` end a sequence. `about` says what was loaded, for the metadata of cells; `notes` are remarks for the user,
+    one line each; `names` is what the config calls the two.
     """
 
     target: Any

@@ -1,4 +1,4 @@
-"""Grading many answers: each different one once, the slow ones in parallel, going on where a killed grading stopped.
+"""Grading many answers: each distinct one once, slow ones in parallel, resuming where a killed grading stopped.
 
 Workers are processes and grade in their main threads: graders may set alarms (math-verify does) and start processes.
 """
@@ -108,7 +108,7 @@ def _key(answer: Answer) -> str:
 
 
 def _resume(partial: Path, header: Mapping[str, Any]) -> dict[str, Grade]:
-    """The grades of an earlier try, if it was one of the same kind; `partial` is then whole lines of it."""
+    """The grades of an earlier try of the same kind, if there was one; trims `partial` to complete lines."""
     first, *lines = partial.read_text(encoding="utf-8").splitlines() if partial.exists() else [""]
     grades, kept = {}, [json.dumps(header)]
     if first == kept[0]:

@@ -1,4 +1,4 @@
-"""`screen.csv` and `screen.md`: the screens of all traces of an experiment, and what has to be said with them."""
+"""`screen.csv` and `screen.md`: the screens of all traces of an experiment, and the caveats that go with them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def markdown_table(rows: pd.DataFrame) -> str:
 
 
 def number(value: float, digits: int, sign: bool = False) -> str:
-    """Rounded; empty for what does not exist, and never a negative zero."""
+    """Rounded; empty for a missing number, and never a negative zero."""
     if np.isnan(value):
         return ""
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}"

@@ -233,7 +233,7 @@ def plan_text(evidence: Evidence, planned: pd.DataFrame, difference: float) -> l
         setting = Setting(row["method"], None if pd.isna(row["param"]) else row["param"])
         name = f"{row['pair']}: {setting.label}" if len(study.pairs) > 1 else setting.label
         if pd.isna(row.get("problems")):
-            why = row["aim"] if pd.isna(row.get("pilot_speed")) else "not to be reached with the problems allowed"
+            why = row["aim"] if pd.isna(row.get("pilot_speed")) else "out of reach with the problems allowed"
             lines.append(f"{name:28} against {row['against']}: {why}")
             continue
         against = " (which contradicts the assumption)" if row["pilot_high"] < difference else ""
@@ -245,10 +245,10 @@ def plan_text(evidence: Evidence, planned: pd.DataFrame, difference: float) -> l
     adjusted = "" if analysis.multiplicity == "none" else f", adjusted for {len(planned)} comparisons"
     lines.append(
         f"Power {analysis.power:g} at a margin of {analysis.margin:g} points and a true difference of {difference:g}"
-        f"{adjusted}, if noise is as the pilot's: to 3 points, or to 6 where fewer than {COARSE} problems are planned, "
-        "since then single problems decide. Hours are those of one pair's device at the pilot's speed, without "
-        "loading; the pilot has "
-        f"{len(evidence.bootstrap.problems[study.places[0]])} problems x {len(study.seeds)} seeds."
+        f"{adjusted}, if the noise is as in the pilot; accurate to 3 points, or to 6 where fewer than {COARSE} "
+        "problems are planned, because single problems then decide. Hours are those of one pair's device at the "
+        f"pilot's speed, without loading; the pilot has {len(evidence.bootstrap.problems[study.places[0]])} problems x "
+        f"{len(study.seeds)} seeds."
     )
     reached = planned.dropna(subset=["problems"]) if "problems" in planned else planned.iloc[:0]
     if len(reached):

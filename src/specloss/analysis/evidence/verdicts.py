@@ -217,12 +217,12 @@ def definitions(analysis: Analysis) -> dict[str, str]:
     """What each verdict means."""
     margin = f"{analysis.margin:g} points"
     return {
-        FASTER: f"speed is above the baseline's, and accuracy lies above the baseline's less {margin} (the margin)",
+        FASTER: f"speed is above the baseline's, and accuracy is shown to lose less than {margin} (the margin)",
         FASTER_BUT_WORSE: "speed is above the baseline's; accuracy is below it, and not shown to be within the margin",
         WORSE: "accuracy is below the baseline's, and not shown to be within the margin; no gain in speed is shown",
-        NOT_FASTER: "speed is below the baseline's or the same throughout; accuracy is not shown to be worse",
-        UNCLEAR: "none of these is shown; in brackets the smallest effects that one comparison of this size finds "
-        f"with {100 * analysis.power:g} % power",
+        NOT_FASTER: "speed is below the baseline's, or the same on every problem; accuracy is not shown to be worse",
+        UNCLEAR: "none of these is shown; in brackets, the smallest effects that one comparison of "
+        f"this size would detect with {100 * analysis.power:g} % power",
         NOT_GRADED: "the problems have no reference answers",
         FEW: f"there are {TOO_FEW}, which do not say how much problems differ",
         MISSING: "a cell that the comparison needs is missing",
@@ -240,11 +240,12 @@ def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[st
         f"false claim of one kind (not worse, worse, faster, slower) is at most {level}",
         "bh": f"adjusted with Benjamini-Hochberg over {over}: of its claims of "
         f"one kind (not worse, worse, faster, slower) at most {level} are expected to be false",
-        "none": f"not adjusted for {over}: each claim errs in {level} of cases",
+        "none": f"not adjusted for {over}: each claim is wrong in {level} of cases where it does not hold",
     }[analysis.multiplicity]
     said = "; ".join(f"'{name}': {text}" for name, text in definitions(analysis).items() if name in named)
     return (
-        f"Intervals are {100 * analysis.confidence:g} %, from a bootstrap over problems, paired, each by itself. "
-        "p is that of an exact McNemar test, in which a problem is won or lost by its right answers over all seeds. "
+        f"Intervals are {100 * analysis.confidence:g} %, from a paired bootstrap over problems, not adjusted "
+        "for the number of comparisons. "
+        "p is from an exact McNemar test in which a problem is won or lost by its correct answers over all seeds. "
         f"p values and verdicts are {errs}. Speed is {speed}. Verdicts: {said}."
     )

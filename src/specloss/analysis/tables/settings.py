@@ -97,7 +97,7 @@ def verdicts(evidence: Evidence) -> Table:
         "Faster and not worse?",
         "Each setting over all benchmarks, against its matched baseline ('against') and against the lossless run. "
         + explain(study.analysis, len(compared), SPEEDS[study.analysis.speed], named)
-        + " The comparisons with the matched baselines are one such table, those with the lossless run another.",
+        + " Comparisons with matched baselines and with the lossless run are adjusted separately.",
         rounded(rows),
         pd.DataFrame(shown),
     )
@@ -220,7 +220,7 @@ def _reading(evidence: Evidence, number: int, rows: list[dict], judged: list[Ver
         framework = paper.MODELS[paper.FRAMEWORKS[number]]
         parts.append(f"In brackets what the paper prints (with {framework}), and our number less the paper's.")
     if judged:
-        parts.append("Below, each line less what it is compared with ('against', at the same parameters).")
+        parts.append("Below: each line minus its baseline ('against', at the same parameters).")
         parts.append(
             explain(study.analysis, len(judged), SPEEDS[study.analysis.speed], {verdict.name for verdict in judged})
         )

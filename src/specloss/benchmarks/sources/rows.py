@@ -30,7 +30,7 @@ class Row:
     values: Mapping[str, Any]
 
     def text(self, *names: str) -> str:
-        """The text under the first of `names` that is there; it must not be empty. A number is made a text."""
+        """The text under the first of `names` that is there; it must not be empty. A number is converted to text."""
         name, value = self._first(names)
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
@@ -79,7 +79,7 @@ def read_rows(file: str | None, hub: HubSet) -> list[Row]:
 
 
 def read_file(path: Path) -> list[Row]:
-    """The rows of a local file. BenchmarkError, with file and row, on anything wrong with it."""
+    """The rows of a local file. BenchmarkError, with file and row, if anything is wrong with it."""
     try:
         content = read_bytes(path, MOST_BYTES)
     except FileError as error:
@@ -112,7 +112,7 @@ def make_items(
 
 
 def choose(items: list[Item], problems: int | None, seed: int | None) -> list[Item]:
-    """See `make_items`. BenchmarkError for a number of problems that there is not."""
+    """See `make_items`. BenchmarkError if there are not that many problems."""
     if problems is not None and not 1 <= problems <= len(items):
         raise BenchmarkError(f"problems must be from 1 to {len(items)}, the number available, got {problems}")
     if seed is not None:
