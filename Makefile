@@ -4,7 +4,7 @@
 #   make PORT=5001 ui                     another port
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-eagle3 test test-slow test-isa test-all check bench ui audit venv clean
+.PHONY: help demo demo-eagle3 test test-slow test-isa test-all check docs bench ui audit venv clean
 .DELETE_ON_ERROR:
 
 PYTHON ?=
@@ -45,6 +45,10 @@ check: $(VENV) ## Check style: ruff, ruff format, snakefmt
 	$(BIN)/ruff format --check
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/lint-imports
+
+docs: $(VENV) ## Build the documentation site strictly: site/index.html
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "Open site/index.html"
 
 bench: $(VENV) ## Measure decoding speed against transformers, and what the workflow adds
 	@$(BIN)/python -m specloss.speed

@@ -16,10 +16,10 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-WIDTH, HEIGHT, ROW, MARGIN = 230, 58, 100, 24  # of a box, of a row with the arrows below it, around the picture
+WIDTH, HEIGHT, ROW, MARGIN = 196, 84, 132, 20  # of a box, of a row with the arrows below it, around the picture
 STYLE = """
-  .box { fill: #f6f8fa; stroke: #57606a; } .name { font: 600 14px sans-serif; fill: #1f2328; }
-  .what { font: 10.5px sans-serif; fill: #57606a; } .arrow { fill: none; stroke: #8c959f; marker-end: url(#tip); }
+  .box { fill: #f6f8fa; stroke: #57606a; } .name { font: 600 18px sans-serif; fill: #1f2328; }
+  .what { font: 13.5px sans-serif; fill: #57606a; } .arrow { fill: none; stroke: #8c959f; marker-end: url(#tip); }
 """
 
 
@@ -68,11 +68,11 @@ def floors(rooms: list[str], edges: set[tuple[str, str]]) -> list[list[str]]:
 
 
 def purpose(room: str) -> list[str]:
-    """The first line of a room's docstring, in two lines at most."""
+    """The first line of a room's docstring, in three lines at most."""
     folder = ROOT / "src/specloss" / room
     text = (folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")).read_text()
     line = (ast.get_docstring(ast.parse(text)) or "").split("\n")[0].replace("`", "").split(". ")[0].rstrip(".")
-    return textwrap.wrap(line, 40, max_lines=2, placeholder=" …")
+    return textwrap.wrap(line, 27, max_lines=3, placeholder=" …")
 
 
 def draw() -> str:
@@ -107,9 +107,9 @@ def draw() -> str:
         x, y = at[room]
         middle = f'x="{x + WIDTH / 2:.0f}" text-anchor="middle"'
         parts.append(f'<rect class="box" x="{x:.0f}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6"/>')
-        parts.append(f'<text class="name" {middle} y="{y + 18}">{room}</text>')
+        parts.append(f'<text class="name" {middle} y="{y + 24}">{room}</text>')
         for number, line in enumerate(purpose(room)):
-            parts.append(f'<text class="what" {middle} y="{y + 34 + 14 * number}">{escape(line)}</text>')
+            parts.append(f'<text class="what" {middle} y="{y + 43 + 16 * number}">{escape(line)}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 

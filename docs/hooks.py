@@ -36,5 +36,5 @@ def facts(name: str) -> str:
 def _option(key: str, option: Any) -> str:
     valid = option.valid
     words = " or ".join(f"`{word}`" for word in valid) if isinstance(valid, tuple) else f"`{valid.describe(key)}`"
-    default = "derived" if option.default is None else f"`{option.default}`"
+    default = "computed by the rule" if option.default is None else f"`{option.default}`"
     return f"`{key}`: {words}; default {default}"

@@ -87,11 +87,11 @@ def cell(
     param: Annotated[str | None, typer.Option(help="the method's parameter")] = None,
     pair: OnePair = None,
     seed: Annotated[str | None, typer.Option(help="this seed alone")] = None,
-    baseline: Annotated[bool, typer.Option(help="decode what it is to be compared with as well")] = False,
+    baseline: Annotated[bool, typer.Option(help="decode what it is compared with as well")] = False,
     rerun: Annotated[bool, typer.Option(help="decode again, elsewhere, and compare with what is there")] = False,
     profile: Annotated[str | None, typer.Option(help="a Snakemake profile, e.g. slurm")] = None,
     run: Annotated[bool, typer.Option(help="decode what is missing")] = True,
-    out: Annotated[Path | None, typer.Option(help="write <out>.txt and <out>.csv in place of printing")] = None,
+    out: Annotated[Path | None, typer.Option(help="write <out>.txt and <out>.csv instead of printing")] = None,
 ) -> None:
     """Decode exactly one cell of a table; print its value and interval, the paper's number and whether they agree."""
     from specloss.common.files import write_text
@@ -232,7 +232,7 @@ def plan_size(
     at_most: Annotated[int | None, typer.Option(help="problems that each benchmark has")] = None,
     most_seeds: Annotated[int, typer.Option(help="seeds to consider", min=1)] = 5,
 ) -> None:
-    """Problems, seeds and hours that "faster and not worse" needs, by an experiment that is there (the pilot)."""
+    """Problems, seeds and hours that "faster and not worse" needs, from a finished pilot."""
     from specloss.analysis.evidence.evidence import Evidence
     from specloss.analysis.evidence.sample_size import plan_sizes, plan_text, with_options
     from specloss.analysis.evidence.summary import SUMMARY

@@ -1,4 +1,4 @@
-"""`specloss doctor`: what a config would do on this machine, before it does any of it.
+"""`specloss doctor`: what a config would do on this machine.
 
 Models found or not, memory, vocabulary, a prompt of each benchmark, tokens and hours. No weights are loaded, except for
 a pilot that is asked for.
@@ -238,7 +238,7 @@ class Doctor:
         limits = {name: benchmark.max_new_tokens for name, benchmark in self.experiment.benchmarks.items()}
         tokens = {name: len(items) * limits[name] for name, items in self._items.items()}
         most = sum(tokens[cell.benchmark] for cell in left)
-        yield f"  {len(left):,} cells to decode: at most {most:,} new tokens, if every answer is as long as it may be"
+        yield f"  {len(left):,} cells to decode: at most {most:,} new tokens, if every answer reaches its limit"
         if not self.pilot:
             yield "  hours: unknown without a pilot (--pilot)"
             return

@@ -105,7 +105,7 @@ def test_a_lock_is_kept_for_a_living_run_and_for_one_on_another_host(monkeypatch
     lock.parent.mkdir(parents=True)
     lock.touch()
     remember_owner("grid")
-    with pytest.raises(ConfigError, match=rf"another run of grid \(process {os.getpid()}\) is at work"):
+    with pytest.raises(ConfigError, match=rf"another run of grid \(process {os.getpid()}\) is running"):
         claim_folder("grid")
     owner = Path(".snakemake/specloss/grid")
     owner.write_text("1:1@login-2/")

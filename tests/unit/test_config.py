@@ -64,7 +64,7 @@ def change(path, value):
         (change("decoding.temperature", -1), ["decoding.temperature", "got -1"]),
         (change("decoding.top_p", 0), ["decoding.top_p", "got 0"]),
         (change("decoding", {}), ["'decoding.gamma' is missing"]),
-        (change("seeds", [0, 0]), ["seeds", "names a seed twice"]),
+        (change("seeds", [0, 0]), ["seeds", "lists a seed twice"]),
         (change("seeds", []), ["seeds"]),
         (change("seeds", [2**48]), ["seeds", "2^48 - 1"]),
         (change("results", "a{b}"), ["results", "a{b}"]),
@@ -106,7 +106,7 @@ def test_a_model_folder_without_a_tokenizer_is_refused(config, tmp_path):
     assert "pairs.demo" in message and str(folder) in message and "no tokenizer" in message
 
 
-@pytest.mark.parametrize("file, words", [("tokenizer.json", "is no tokenizer"), ("model.safetensors", "no weights")])
+@pytest.mark.parametrize("file, words", [("tokenizer.json", "is not a tokenizer"), ("model.safetensors", "no weights")])
 def test_a_broken_model_folder_is_refused(config, tmp_path, file, words):
     folder = shutil.copytree(DEMO / "draft", tmp_path / "draft")
     (folder / file).unlink()

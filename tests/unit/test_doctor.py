@@ -54,7 +54,7 @@ def test_a_config_that_can_run_is_described(config, no_weights):
         "  chain: 100 items, at most 160 new tokens each",
         "  prompts of pair demo: 9 to 9 tokens; the first, chain-l2-0000:",
         "  | 02-02-30?",
-        "  87 cells to decode: at most 1,392,000 new tokens, if every answer is as long as it may be",
+        "  87 cells to decode: at most 1,392,000 new tokens, if every answer reaches its limit",
         "  hours: unknown without a pilot (--pilot)",
     ):
         assert line in text.splitlines()

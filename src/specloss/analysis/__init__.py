@@ -1,4 +1,4 @@
-"""From the cells' files to tables, figures, findings and the report.
+"""From cells to tables, figures, findings and the report.
 
     results/<exp>/cells/…  --summarise-->  summary.parquet, problems.parquet  -->  tables, figures, findings, report
 

@@ -22,7 +22,7 @@ def load(
     split: str = SPLIT,
     revision: str | None = None,
 ) -> list[Item]:
-    """Problems of a year, from the hub's `dataset`, or of a local `file` with the same fields: problem, answer.
+    """Problems of one year, from the hub's `dataset` or from a local `file` with the same fields: problem, answer.
 
     The first `problems` of them, all if None, or with a `seed` that many by lot.
     """

@@ -40,7 +40,7 @@ def load(
     The first `problems` of them, all if None, or with a `seed` that many by lot.
     """
     if (file is None) != (answers_file is None):
-        raise BenchmarkError("file and answers_file belong together: give both, or none for the hub")
+        raise BenchmarkError("file and answers_file belong together: give both, or neither to use the hub")
     name = f"BFCL_v3_{category}.json"
     rows = read_rows(file, HubSet(HUB, files=(name,), revision=revision))
     if answers_file is not None:
@@ -123,7 +123,7 @@ def _item(row: Row, answers: Mapping[str, Row]) -> Item:
         if not _is_function(function):
             raise row.error(f"each 'function' must have a name and parameters, got {shown(function)}")
     if id_ not in answers:
-        raise row.error(f"there is no answer to id {id_!r}")
+        raise row.error(f"there is no answer for id {id_!r}")
     truth = answers[id_].list("ground_truth")
     if not truth or not all(map(_is_answer, truth)):
         raise answers[id_].error("'ground_truth' must be a list of calls, each {name: {parameter: [values]}}")

@@ -107,7 +107,7 @@ def load(level: int, problems: int, seed: int = 0) -> list[Item]:
             items[item.prompt] = item
             misses = 0
         elif (misses := misses + 1) == 10_000:
-            raise ValueError(f"chain level {level} ran out after {len(items)} held-out problems, {problems} asked")
+            raise ValueError(f"chain level {level} has only {len(items)} held-out problems, {problems} were asked for")
     return list(items.values())
 
 

@@ -65,7 +65,7 @@ def _item(row: Row) -> Item:
     if "turns" in row.values:
         turns, references = row.list("turns"), row.list("reference")
         if len(turns) != 1 or not isinstance(turns[0], str) or not turns[0].strip():
-            raise row.error("'turns' must be a list of one text")
+            raise row.error("'turns' must be a list of one string")
         question, answer = turns[0], str(references[0]) if references else ""
     else:
         options = [row.text(f"option_{letter.lower()}") for letter in LETTERS]

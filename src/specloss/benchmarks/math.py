@@ -26,7 +26,7 @@ def load(
 ) -> list[Item]:
     """Problems of the hub, or of a local `file` with its fields: problem, solution, level ("Level 4") if it is asked.
 
-    The first `problems` of them, all if None, or with a `seed` that many by lot; of one `level` alone if given.
+    The first `problems` of them, all if None, or with a `seed` that many by lot; only those of one `level` if given.
     """
     rows = read_rows(file, HubSet(HUB, SPLIT, revision=revision))
     if level is not None:

@@ -1,4 +1,4 @@
-"""Prompts of the user's own: a JSON Lines or Parquet file, no code.
+"""The user's own prompts: a JSON Lines or Parquet file, no code.
 
 A row has `messages`, each with a `role` (system, user or assistant) and a `content`, or a `prompt`, raw text; and
 optionally an `id` and a `reference`. An answer to a row without a reference is not graded.
@@ -29,7 +29,7 @@ def load(file: LocalFile, problems: int | None = None, seed: int | None = None) 
 
 
 def check(items: Sequence[Item], by: By = "none") -> None:
-    """Whether the references are fit for a grading. BenchmarkError names the row."""
+    """Check that the references suit the grading. BenchmarkError names the row."""
     graded = [item for item in items if item.reference is not None]
     if by != "none" and not graded:
         raise BenchmarkError(f"grading by {by} needs references, and no row has a 'reference'")
@@ -40,7 +40,7 @@ def check(items: Sequence[Item], by: By = "none") -> None:
             try:
                 _compiled(item.reference or "")
             except ValueError as error:
-                raise BenchmarkError(f"{item.where}: 'reference' is no regular expression: {error}") from None
+                raise BenchmarkError(f"{item.where}: 'reference' is not a regular expression: {error}") from None
 
 
 def grade(text: str, reference: str | None, by: By = "none") -> Grade:
@@ -92,5 +92,5 @@ def _item(row: Row) -> Item:
             raise turn.error(f"'role' must be one of {', '.join(ROLES)}, got {shown(role)}")
         messages.append({"role": role, "content": turn.text("content")})
     if not messages or messages[-1]["role"] != "user":
-        raise row.error("'messages' must end with a message of the user")
+        raise row.error("'messages' must end with a user message")
     return Item(id_, None, reference, tuple(messages), row.where)

@@ -1,1 +1,1 @@
-"""Where cells run: a Ray head of our own (or a given cluster), a pool of actors that hold pairs, and the decode job."""
+"""Where cells run: the Ray head, actors that hold pairs, and decode jobs."""

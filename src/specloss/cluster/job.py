@@ -29,7 +29,7 @@ MAX_LOSSES = 3  # of workers under one cell, each after Ray's own retries
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some problems of a cell: one task."""
+    """One task: some problems of a cell."""
 
     cell: Cell
     number: int
@@ -38,7 +38,7 @@ class Chunk:
 
 @dataclass
 class Job:
-    """A batch on its way: which cells are left and which failed."""
+    """A batch in progress: which cells are left and which failed."""
 
     results: Path
     cluster: dict[str, Any]
@@ -61,7 +61,7 @@ class Job:
 
 
 def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
-    """Decode the cells of a batch file that are not whole yet; the number of cells that failed.
+    """Decode the cells of a batch file that are not complete yet; returns the number of cells that failed.
 
     A cell that fails for a reason of its own (a bad prompt) does not stop the others: it is named on stderr and
     explained in `failure.txt` in its folder. HeadError if there is no Ray to decode on, ResultsError if cells cannot
@@ -91,7 +91,7 @@ def run_batch(batch_file: Path, results: Path, log: Path | None = None) -> int:
 
 
 class _Run:
-    """The job on one head. What has come back of unfinished cells is lost with the head: it lies in its memory."""
+    """The job on one head. Results of unfinished cells are lost with the head, which holds them in memory."""
 
     def __init__(self, job: Job, head: RayHead, ray: Any) -> None:
         self._job, self._head, self._ray = job, head, ray
@@ -121,7 +121,7 @@ class _Run:
                     self._ray.cancel(ref)
 
     def _fill(self) -> bool:
-        """Send chunks while there is room for more; whether there are more to send.
+        """Send chunks while there is room for more; returns whether there are more to send.
 
         Two for each actor, so that none waits for us, and few enough that other clients' tasks come in between; one at
         the end, so that none waits behind another while an actor is free.
@@ -147,7 +147,7 @@ class _Run:
         return self._pools[cell.pair]
 
     def _split(self, cell: Cell) -> bool:
-        """Cut a cell into chunks, or let it fail; False if no worker could be asked for its size."""
+        """Split a cell into chunks, or let it fail; False if no worker could be asked for its size."""
         try:
             ref = self._pool(cell).freest().count.remote(cell.to_dict())
             while not self._ray.wait([ref], timeout=POLL_SECONDS)[0]:
@@ -168,7 +168,7 @@ class _Run:
         return True
 
     def _send(self, chunk: Chunk) -> bool:
-        """Send a chunk to the freest actor; False if there is none yet."""
+        """Send a chunk to the least busy actor; False if there is none yet."""
         cluster = self._job.cluster
         try:
             actor = self._pool(chunk.cell).freest()
@@ -181,7 +181,7 @@ class _Run:
         return True
 
     def _no_actor(self, cell: Cell) -> bool:
-        """False, after the head was looked at; a wait for GPUs that other pairs hold is told once."""
+        """False, after checking the head; a wait for GPUs that other pairs hold is reported once."""
         self._head.check()
         if not self._running and not self._waited:
             self._waited = True
@@ -207,7 +207,7 @@ class _Run:
             self._job.done(cell, self._parts.pop(cell.id))
 
     def _failed(self, cell: Cell, error: Exception) -> bool:
-        """Tell a failing cell (True: it is out) from a lost worker (False: try again). RayHeadLost if it was that."""
+        """Distinguish a failing cell (True: drop it) from a lost worker (False: try again). RayHeadLost too."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
             cause = error.cause
             if isinstance(cause, CellFailed):
@@ -235,7 +235,7 @@ class _Run:
 
 @contextmanager
 def _noting_the_end(progress: Progress) -> Iterator[None]:
-    """What ends the job also stands in its log: on a cluster, its stderr is a file of the batch system."""
+    """What ends the job is also written to its log: on a cluster, its stderr is a file of the batch system."""
     try:
         yield
     except BaseException as error:

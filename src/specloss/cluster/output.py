@@ -20,7 +20,7 @@ from specloss.experiment.schema import SYSTEM_TEXT
 
 
 class ResultsError(OneLine, OSError):
-    """Results cannot be written, e.g. on a full disk; the message is one line fit for a user."""
+    """Results cannot be written, e.g. on a full disk; the message is one line meant for users."""
 
 
 def write_cell(cell: Cell, results: Path, parts: Sequence[CellOutput]) -> int:

@@ -1,7 +1,7 @@
-"""The pool: named, detached actors that each hold a pair, found or created by any client.
+"""The pool: named, detached actors, each holding a pair, found or created by any client.
 
-Not `ray.util.ActorPool`, the queue of one client over actors that it is given: clients cannot share one, it does not
-know how busy others keep an actor, it creates none, and one that died it drops with its task, in place of a new one.
+Not `ray.util.ActorPool`, which is one client's queue over actors that it is given: clients cannot share one, it does not
+know how busy others keep an actor, it creates none, and it drops an actor that died together with its task.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ LINGER_SECONDS = 120.0
 
 
 class Pool:
-    """The actors of one pair. They are created one by one, when all that exist are busy.
+    """The actors of one pair. A new one is created when all existing ones are busy.
 
-    On GPUs an actor reserves `gpus_per_pair` of one node. On a CPU it reserves nothing: the pool's size alone says how
-    many there are, so that pairs side by side do not wait for each other for ever.
+    On GPUs an actor reserves `gpus_per_pair` of one node. On a CPU it reserves nothing: only the pool's size limits
+    how many there are, so that several pairs never wait for each other forever.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Pool:
 
 
 def end_idle_actors(ray: Any, seconds: float, spared: Iterable[str] = ()) -> None:
-    """End the actors of this user that have had no task for so long; a client that still wants one makes it anew."""
+    """End this user's actors that have been idle for that long; a client that still needs one creates it again."""
     for name in set(ray.util.list_named_actors()) - set(spared):
         try:
             actor = ray.get_actor(name)

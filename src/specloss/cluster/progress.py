@@ -1,4 +1,4 @@
-"""What a decode job tells: lines to stderr and to its log, and the progress of the whole run.
+"""What a decode job reports: lines to stderr and to its log, and the progress of the whole run.
 
 The run is what the main Snakemake process wrote to `<results>/<experiment>/run.json`: {"pending": cells, "started":
 epoch}. Each finished cell of any job appends a line to `progress.tsv` beside it: epoch, cell, tokens, seconds.
@@ -36,12 +36,12 @@ class Progress:
         self._shown, self._behind = float("-inf"), False
 
     def say(self, line: str) -> None:
-        """One line to stderr and the log."""
+        """Write one line to stderr and the log."""
         print(plain(line), file=sys.stderr, flush=True)
         self.note(line)
 
     def note(self, text: str) -> None:
-        """To the log alone."""
+        """Write one line to the log only."""
         if self._log is not None:
             with (
                 suppress(OSError),
@@ -50,7 +50,7 @@ class Progress:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {plain_lines(text)}\n")
 
     def finished(self, cell_id: str, tokens: int, seconds: float) -> None:
-        """Count a cell for the run, and show where the run is, but not more often than every two seconds."""
+        """Count a cell for the run, and show the run's progress at most every two seconds."""
         line = f"{time.time():.3f}\t{cell_id}\t{tokens}\t{seconds:.3f}\n"
         # one write of a short line to a file opened for appending: lines of several jobs do not mix
         with suppress(OSError):
@@ -65,13 +65,13 @@ class Progress:
             self.show()
 
     def show(self) -> None:
-        """Where the run is, unless it has been said."""
+        """Show the run's progress, unless it was just shown."""
         if self._behind:
             self._shown, self._behind = time.monotonic(), False
             self.say(self.line())
 
     def line(self) -> str:
-        """Where the run is: cells, speed, time left."""
+        """The run's progress: cells, speed, time left."""
         finished = self._folder / FINISHED
         rows = [line.split("\t") for line in finished.read_text().splitlines()] if finished.exists() else []
         rows = [row for row in rows if len(row) == 4 and float(row[0]) >= self._started]  # not one cut by a full disk

@@ -37,7 +37,7 @@ LONGEST_FOLDER = 107 - 68
 
 
 class RayHeadError(OneLine, RuntimeError):
-    """No head could be had; the message is one line fit for a user."""
+    """No head is available; the message is one line meant for users."""
 
 
 class RayHeadLost(RayHeadError):
@@ -57,7 +57,7 @@ class RayHead:
 
     @property
     def given(self) -> bool:
-        """Whether it is someone's, by its address, and not ours."""
+        """Whether it was given by address, so that it is not ours."""
         return self.folder is None
 
     def check(self) -> None:
@@ -95,7 +95,7 @@ class RayHead:
 
 
 def find_head(address: str | None = None) -> RayHead:
-    """The head to use, started if need be. RayHeadError if none can be had.
+    """The head to use, started if necessary. RayHeadError if none is available.
 
     1. `address`, else RAY_ADDRESS: used as it is, never stopped. Authentication is as the environment says.
     2. In a Slurm job that was submitted for this process: a head private to it, ended with it. One decode job is one
@@ -127,12 +127,12 @@ def find_head(address: str | None = None) -> RayHead:
 
 
 def given_address(address: str | None = None) -> str | None:
-    """The address of a cluster that is someone's: `address` (the config's), else RAY_ADDRESS."""
+    """The address of an existing cluster: `address` (the config's), else RAY_ADDRESS."""
     return address or os.environ.get("RAY_ADDRESS") or None
 
 
 def stop_head(cwd: Path | None = None) -> bool:
-    """End the head of a working directory, if there is one of ours; whether there was.
+    """End our head of a working directory, if there is one; returns whether there was.
 
     With SPECLOSS_OWNER set, a head of another living owner is left alone.
     """
@@ -171,7 +171,7 @@ def _owner() -> tuple[str, bool]:
 def state_folder(cwd: Path, private: bool) -> Path:
     """Where the state of a working directory's head is, of one for this process alone if `private`.
 
-    RayHeadError if that is no safe place.
+    RayHeadError if that is not a safe place.
     """
     # two allocations on a node have GPUs of their own
     key = f"{cwd.resolve()}:{os.environ.get('SLURM_JOB_ID', '')}"
@@ -210,7 +210,7 @@ def _read(folder: Path) -> dict[str, Any] | None:
 
 
 def _usable(record: dict[str, Any]) -> bool:
-    """Whether a recorded head is up, all of it, and its owner and supervisor live."""
+    """Whether a recorded head is fully up, and its owner and supervisor are alive."""
     return (
         "address" in record
         and process_alive(record["owner"])
@@ -252,7 +252,7 @@ def _start(folder: Path, owner: str) -> dict[str, Any]:
     log = folder / "start.log"
     last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-1:] if log.exists() else []
     _end(folder)
-    raise RayHeadError(f"Ray could not be started: {last[0] if last else 'its supervisor ended without a word'}")
+    raise RayHeadError(f"Ray could not be started: {last[0] if last else 'its supervisor exited without a message'}")
 
 
 def _end(folder: Path | None) -> None:

@@ -1,7 +1,7 @@
-"""The relay: what decode jobs on other machines say, and the progress of the run, on the stderr of the main process.
+"""The relay: prints what decode jobs on other machines say, and the run's progress, on the main process's stderr.
 
-A job that runs here says it there itself. One that Slurm runs elsewhere writes it to its log alone, on the file system
-that all share.
+A job that runs here says it there itself. One that Slurm runs elsewhere writes it only to its log, on the shared
+file system.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Relay:
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
-        """Begin to follow; what the logs say already was said in an earlier run."""
+        """Begin to follow, skipping what the logs already contain from an earlier run."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -52,10 +52,10 @@ class Relay:
             print(plain(line), file=sys.stderr, flush=True)
 
     def _new_lines(self, path: Path) -> list[str]:
-        """Whole lines that came since the last look, but for those on single cells and on progress: that is ours."""
+        """Complete lines since the last look, except those about single cells and progress, reported elsewhere."""
         try:
             with path.open("rb") as file:
-                # a job that is tried again begins its log anew
+                # a job that is tried again starts its log again
                 start = file.seek(min(self._read.get(path, 0), path.stat().st_size))
                 text = file.read()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the Snakefile needs of the system and of Slurm: whether the runs that locked this folder still live."""
+"""What the Snakefile asks the system and Slurm: whether the runs that locked this folder are still alive."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def claim_folder(experiment: str) -> None:
     """ConfigError if a living run has the experiment; else remove the locks of runs that were killed.
 
     Snakemake itself leaves a dead run's lock to its user. Of a run on another host (a cluster has several login nodes)
-    nobody here can say whether it lives, so it counts as one that does.
+    nobody here can say whether it is alive, so it is taken to be.
     """
     locks = list(_LOCKS.glob("*.lock"))
     alive = {path.name: owner for path in _OWNERS.glob("*") if _may_live(owner := path.read_text())}
@@ -37,7 +37,7 @@ def claim_folder(experiment: str) -> None:
         where, advice = "", "wait for it or end it"
         if host != socket.gethostname():
             where, advice = f" on {host}", f"{advice}; if it is gone, remove {_OWNERS / experiment}"
-        raise ConfigError(f"another run of {experiment} (process {pid}{where}) is at work in {Path.cwd()}; {advice}")
+        raise ConfigError(f"another run of {experiment} (process {pid}{where}) is running in {Path.cwd()}; {advice}")
     if locks and not alive and _OWNERS.exists():
         for lock in locks:
             lock.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The actor that holds one loaded pair. Torch and transformers are imported here, inside the actor, only."""
+"""The actor that holds one loaded pair. Torch and transformers are imported only here, inside the actor."""
 
 from __future__ import annotations
 

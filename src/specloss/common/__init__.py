@@ -1,1 +1,1 @@
-"""What every room may use and that knows of none: files, processes, provenance, the base of config sections."""
+"""Shared by every room: files, processes, provenance, the base of config sections."""

@@ -10,7 +10,7 @@ from specloss.common.oneline import OneLine
 
 
 class PrivateError(OneLine, RuntimeError):
-    """A place that another user could read or has made; the message is one line fit for a user."""
+    """A place that another user could read or has made; the message is one line meant for users."""
 
 
 def make_private(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Decoding: warpers, counter-based random numbers, the ragged cache, the loops for chains and trees, the trace.
+"""Decoding: the loops for chains and trees, warpers, random numbers, the trace.
 
 Imports are lazy: the shape of a tree is looked at without torch.
 """

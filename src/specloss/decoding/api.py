@@ -1,4 +1,4 @@
-"""The small Python API: decode prompts with a loaded pair."""
+"""The Python API: decode prompts with a loaded pair."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from specloss.verification.binding import bound_rule
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """`texts` and `token_ids` have an entry per prompt, without the prompt itself; an end of sequence is in the ids.
+    """`texts` and `token_ids` have one entry per prompt, without the prompt itself; the ids include an end of sequence.
 
-    `stops` says why each ended ("eos", "length", "context"); `steps` is the trace, a row per target call
+    `stops` says why each one ended ("eos", "length", "context"); `steps` is the trace, with a row per target call
     (`specloss.experiment.schema.STEPS`).
     """
 
@@ -52,18 +52,18 @@ def decode(
     trace: str = "full",
     **options: Any,
 ) -> Decoded:
-    """Speculative decoding of `prompts`: texts, rendered chats among them, or lists of token ids.
+    """Speculative decoding of `prompts`: strings, which may be rendered chats, or lists of token ids.
 
-    Texts become the tokens that a benchmark's would, with one beginning of sequence; token ids are taken as they are.
+    Strings are tokenized as a benchmark's prompts are, with one beginning of sequence; token ids are used unchanged.
 
     `method`, `param` and `options` name the verification rule (`specloss.verification.get_rule`, or `get_tree_rule`).
     A draft model drafts `gamma` tokens per block (8 if not given), an EAGLE-3 head trees of the shape `tree`
     (`total_token`, `depth`, `top_k`; by default those of `TreeShape`). `temperature`, `top_k`, `top_p` warp both
     models; `trace` is "full" or "light" (without the distortion columns). The random numbers of a prompt depend on the
-    seed, its tokens, and how many equal prompts stand before it, so that equal prompts are
-    independent samples and, in float32, neither order nor batch size matters.
+    seed, its tokens, and how many equal prompts precede it. So equal prompts are independent samples and, in float32,
+    neither order nor batch size matters.
 
-    ValueError, in one line, for settings out of range and for prompts that are empty or do not fit the context.
+    Raises ValueError, in one line, for settings out of range and for prompts that are empty or exceed the context.
     """
     if pair.kind == "eagle3":
         if gamma is not None:
@@ -81,7 +81,7 @@ def decode(
         if isinstance(value, bool) or not isinstance(value, Real):
             raise ValueError(f"{name} must be a number, got {value!r}")
     if isinstance(prompts, str | bytes):
-        raise ValueError("prompts must be a list of prompts, not one text")
+        raise ValueError("prompts must be a list of prompts, not one string")
     if trace not in ("full", "light"):
         raise ValueError(f"trace must be 'full' or 'light', got {trace!r}")
     rule = bound_rule(method, param, options, tree=pair.kind == "eagle3")
@@ -107,7 +107,7 @@ def decode(
 
 
 def decode_prompts(pair: LoadedPair, prompts: Sequence[Prompt], *, trace: str, **settings: Any) -> Decoded:
-    """As `decode`, of prepared prompts; `settings` are those of `ChainDecoder`, or `TreeDecoder` for a head."""
+    """As `decode`, for prepared prompts; `settings` are those of `ChainDecoder`, or `TreeDecoder` for a head."""
     log = Trace(distortion=trace == "full")
     decoder = (TreeDecoder if pair.kind == "eagle3" else ChainDecoder)(pair=pair, trace=log, **settings)
     decoder.run(prompts)
@@ -125,7 +125,7 @@ def _token_ids(pair: LoadedPair, prompt: str | Sequence[int], index: int) -> lis
         return tokenize(pair.tokenizer, prompt)
     ids = list(prompt) if isinstance(prompt, Iterable) and not isinstance(prompt, bytes) else None
     if ids is None or any(isinstance(token, bool) or not isinstance(token, Integral) for token in ids):
-        raise ValueError(f"prompt number {index} must be a text or a list of whole token ids, got {prompt!r:.60}")
+        raise ValueError(f"prompt number {index} must be a string or a list of integer token ids, got {prompt!r:.60}")
     return [int(token) for token in ids]
 
 

@@ -34,7 +34,7 @@ def load_items(cell: Cell) -> list[Item]:
 
 @lru_cache(maxsize=16)
 def _load(task: str, determines: str) -> list[Item]:
-    """Once in a process: every cell of a benchmark has the same items."""
+    """Loads once per process: every cell of a benchmark has the same items."""
     return get_benchmark(task).load(**json.loads(determines)[0])
 
 

@@ -1,4 +1,4 @@
-"""The decoding loop for a chain: draft gamma tokens, verify them in one target forward, emit, go on."""
+"""The decoding loop for a chain: draft gamma tokens, verify them in one target forward, emit, repeat."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ChainDecoder(Decoder):
     def _fill(self, at: Tensor, tokens: Tensor, lengths: Tensor, clock: Clock) -> None:
         self._ids[at, : tokens.shape[1]] = tokens
         slots = self._slots[: tokens.shape[1]].expand(len(at), -1)
-        # what lies behind a shorter prompt is overwritten before use
+        # slots after a shorter prompt are overwritten before use
         causal = self._masks(self._later(slots[:1], tokens.shape[1]))
         for name, forward, mask in zip(("verify", "draft"), (self._target, self._draft), causal, strict=True):
             forward.cache.fill(at, slots)

@@ -56,7 +56,7 @@ _FILLED = ("head_dim", "num_experts_per_tok")  # that some configs leave out, an
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a family: decoded, refused, wrong, crashed or unbuilt; and why."""
+    """The outcome for a family: decoded, refused, wrong, crashed or unbuilt; and why."""
 
     family: str
     kind: str

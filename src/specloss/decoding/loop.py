@@ -1,7 +1,7 @@
-"""What the decoding loops for chains and for trees share: rows that come and go, and what a block emits.
+"""What the decoding loops for chains and trees share: rows that come and go, and what a block emits.
 
 Rows of a batch are independent: each has its own length in the ragged caches, finished rows leave and waiting prompts
-take their place. What a row emits depends on its prompt and its counter-keyed random numbers alone, up to the last
+take their place. What a row emits depends only on its prompt and its counter-keyed random numbers, up to the last
 bits of the models' forwards.
 """
 
@@ -28,7 +28,7 @@ _SPAN = 32  # visible cache slots come in multiples of this: few distinct shapes
 
 
 class LogitsError(OneLine, ValueError):
-    """A model's logits make no distribution; the message is one line fit for a user."""
+    """A model's logits make no distribution; the message is one line meant for users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Decoder(ABC):
 
     @abstractmethod
     def _keep(self, at: Tensor) -> None:
-        """Drop all rows but `at` [n] from what `_begin` made."""
+        """Drop all rows except `at` [n] from what `_begin` made."""
 
     @abstractmethod
     def _block(self, batch: RowState, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Keeps p and q themselves at every drafted position of a decode, where the step log keeps numbers made of them.
+"""Keeps p and q themselves at every drafted position of a decode; the step log keeps only numbers computed from them.
 
 A decode without a recorder pays nothing. With one, each block is reduced on its device to the tokens that matter: the
 `top_k` most probable of p and of q and the drafted one, and the exact sum of all others.

@@ -32,7 +32,7 @@ class Lists:
 
 
 class Trace:
-    """Collects blocks of many rows. A row's place in the batch is not recorded: it means nothing."""
+    """Collects blocks of many rows. A row's place in the batch is not recorded: it has no meaning."""
 
     def __init__(self, distortion: bool) -> None:
         self.distortion = DISTORTION if distortion else ()

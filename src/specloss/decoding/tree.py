@@ -178,7 +178,7 @@ class TreeDrafter:
         ), chosen
 
     def keep(self, rows: Tensor) -> None:
-        """Drop all rows but `rows` [n], in that order."""
+        """Drop all rows except `rows` [n], in that order."""
         self._cache.keep(rows)
         self.length, self._hidden, self._root = self.length[rows.cpu()], self._hidden[rows], self._root[rows]
 

@@ -1,8 +1,8 @@
-"""The decoding loop for trees: a head drafts one for each row, the target sees all of its nodes in one forward.
+"""The decoding loop for trees: a head drafts a tree for each row, and the target sees all its nodes in one forward.
 
 The last known token is a tree's root. A row's nodes are written to the cache slots behind its text, each at the
-position that its depth gives it, and see the text and their ancestors. Of what was written the accepted path is moved
-up to its place, and the rest is overwritten. The target's features of that path are what the head goes on from.
+position that its depth gives it, and see the text and their ancestors. The accepted path is then moved to its place in
+the cache, and the rest is overwritten. The head continues from the target's features of that path.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TreeDecoder(Decoder):
         So all of a prompt but its last token is committed, and a prompt of one token leaves nothing to draft from.
         """
         slots = self._slots[: tokens.shape[1]].expand(len(at), -1)
-        # what lies behind a shorter prompt is overwritten before use
+        # slots after a shorter prompt are overwritten before use
         causal = self._additive(self._later(slots[:1], tokens.shape[1]), self._types[0])
         self._target.cache.fill(at, slots)
         with clock.forward("verify"):

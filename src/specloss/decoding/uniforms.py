@@ -1,4 +1,4 @@
-"""Counter-based random numbers: each draw is a function of what it is for, never of the order of calls.
+"""Counter-based random numbers: each draw is a function of its purpose, never of the order of calls.
 
 Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011) keyed by the seed and the sample,
 counted by the problem, the position where the block starts, and the offset and purpose within the block. So a result

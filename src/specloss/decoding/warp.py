@@ -1,4 +1,4 @@
-"""From logits to the distribution that is sampled: temperature, top-k, top-p, in that order, on both models alike."""
+"""From logits to the distribution that is sampled: temperature, top-k, top-p, in that order, for both models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An experiment: what its config asks for, the cells that follow, where their files go, and what is complete.
+"""An experiment: its config, its cells, their files, and which are complete.
 
     config (asked for)  ->  plan (what runs: cells, batches, files)  ->  study (the same, read back for the analysis)
 

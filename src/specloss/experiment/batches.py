@@ -1,4 +1,4 @@
-"""Batches: the cells of one decode job, which never change under their name."""
+"""Batches: the cells of one decode job, fixed once named."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from specloss.experiment.cells import Cell
 
 @dataclass(frozen=True)
 class CellBatch:
-    """The cells of one decode job. The id is the hash of its cells: a batch never changes under its name."""
+    """The cells of one decode job. The id contains the hash of its cells, so a batch never changes under its name."""
 
     cells: tuple[Cell, ...]
 
     @cached_property
     def id(self) -> str:
-        """Names the job: the pair and the hash of its cells."""
+        """The job's name: the pair and the hash of its cells."""
         return f"{self.cells[0].pair}-{config_hash([[c.id, c.key] for c in self.cells])}"
 
 
@@ -34,10 +34,10 @@ def read_batch(path: Path) -> tuple[CellBatch, dict[str, Any]]:
 
 
 def plan_batches(cells: list[Cell], results: Path, cells_per_job: int) -> dict[str, CellBatch | None]:
-    """Which batch each cell (by id) is decoded in; None for a cell that is whole and needs none.
+    """The batch that each cell (by id) is decoded in; None for a cell that is complete and needs none.
 
     A finished batch keeps its whole cells for good, so that a later run sees the same job graph and does nothing. All
-    other cells are cut anew, per pair, into batches of `cells_per_job`.
+    other cells are divided again, per pair, into batches of `cells_per_job`.
     """
     if not cells:
         return {}
@@ -62,12 +62,12 @@ def batch_folder(results: Path, experiment: str) -> Path:
 
 
 def batch_mark(results: Path, batch: CellBatch) -> Path:
-    """The mark that the batch is finished."""
+    """The file that marks the batch as finished."""
     return batch_folder(results, batch.cells[0].experiment) / f"{batch.id}.done"
 
 
 def write_batches(batches: list[CellBatch], results: Path, cluster: dict[str, Any]) -> None:
-    """Write the batch files that decode jobs read. Existing files are left: the content is fixed by the name."""
+    """Write the batch files that decode jobs read. Existing files are left as they are: the name fixes the content."""
     for batch in batches:
         path = batch_folder(results, batch.cells[0].experiment) / f"{batch.id}.json"
         content = {"cluster": cluster, "cells": [cell.to_dict() for cell in batch.cells]}

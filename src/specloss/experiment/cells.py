@@ -29,7 +29,7 @@ EXPERIMENT = "experiment.json"  # of the experiment's folder: the config and all
 
 
 def format_param(param: float | None) -> str:
-    """The parameter as it stands in paths and tables: `0.4`, or `none` for a rule that takes none."""
+    """The parameter as written in paths and tables: `0.4`, or `none` for a rule that takes none."""
     return "none" if param is None else repr(float(param)).removesuffix(".0")
 
 
@@ -40,7 +40,7 @@ def parse_param(text: str) -> float | None:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell. `settings` is all that determines its tokens on a type of device; changing any of it is another cell.
+    """One cell. `settings` is everything that determines its tokens on a type of device; any change makes another cell.
 
     `settings` holds `pair`, `benchmark` and `decoding` (each a plain dict from the config), `weights` (fingerprints of
     local models), `files` (those of the benchmark's local files, if any), `rule` (its name) and `options` (of the
@@ -87,12 +87,12 @@ class Cell:
         return results / self.experiment / "cells" / self.id
 
     def is_whole(self, results: Path) -> bool:
-        """Whether the cell is decoded, all of it. Only presence is looked at: `stale_reason` compares settings."""
+        """Whether the cell is completely decoded. Checks only that files exist: `stale_reason` compares settings."""
         folder = self.folder(results)
         return all((folder / name).exists() for name in (META, GENERATIONS, STEPS))
 
     def stale_reason(self, results: Path) -> str | None:
-        """Why the finished cell on disk is not this cell: the first setting that differs; None if it is the same."""
+        """Why the finished cell on disk is not this cell: the first setting that differs; None if it is this cell."""
         try:
             meta = read_json(self.folder(results) / META)
             then = Cell.from_dict(meta["cell"])  # not its key as written: what a key is made of may have changed

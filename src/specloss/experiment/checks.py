@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_pairs(experiment: Experiment) -> None:
-    """Whether the local models that pairs and recipes name are there and fit one another. ConfigError, in one line."""
+    """Check that the local models named by pairs and recipes exist and fit one another. ConfigError, in one line."""
     from specloss.models.checkpoint import ModelError, locate
     from specloss.models.tokenizers import check_models
 
@@ -46,10 +46,10 @@ def check_pairs(experiment: Experiment) -> None:
 
 
 def check_architectures(plan: Plan) -> None:
-    """Whether the local models can be decoded, by a probe of each that has not passed; hub models: once loaded.
+    """Check that local models can be decoded, by a probe of each that has not passed before; hub models: when loaded.
 
-    A pair for a GPU that is not here is only looked at.
-    ConfigError, in one line. Not a part of `make_plan`, which every job asks for: it imports transformers.
+    A pair for a GPU that this machine lacks is only inspected, not loaded.
+    ConfigError, in one line. Not part of `make_plan`, which every job calls, because this imports transformers.
     """
     from specloss.models.checkpoint import ModelError, locate
     from specloss.models.loading import load_config
@@ -69,7 +69,7 @@ def check_architectures(plan: Plan) -> None:
 
 
 def check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
-    """The items of every benchmark. ConfigError for bad arguments and items, and for all data that is out of reach."""
+    """The items of every benchmark. ConfigError for bad arguments or items, and one for all data out of reach."""
     items, far = {}, []
     for name, benchmark in experiment.benchmarks.items():
         at = f"benchmarks.{name}"
@@ -101,7 +101,7 @@ def check_benchmarks(experiment: Experiment) -> dict[str, list[Item]]:
 
 
 def check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
-    """What can be said before decoding about prompts under each pair that is here: ConfigError for one too long."""
+    """Check the prompts with each local pair before decoding. ConfigError for one that is too long."""
     from specloss.models.prompting import PromptError, check_prompts
 
     recipes = experiment.recipes
@@ -117,9 +117,9 @@ def check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
 
 
 def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: str, given: int = 0) -> None:
-    """Check keyword arguments against a function's signature and annotations, but for the first `given` parameters.
+    """Check keyword arguments against a function's signature and annotations, skipping the first `given` parameters.
 
-    ConfigError, in one line, begins with `at` and names the key.
+    The ConfigError is one line, starts with `at` and names the key.
     """
     parameters = list(inspect.signature(function, eval_str=True).parameters.values())[given:]
     fields = {
@@ -135,7 +135,7 @@ def check_arguments(function: Callable[..., Any], values: dict[str, Any], at: st
 
 
 def check_writable(folder: Path) -> None:
-    """ConfigError if the folder cannot be written, or made; nothing is made."""
+    """ConfigError if the folder could not be created or written to; creates nothing."""
     there = next(place for place in (folder, *folder.parents) if os.path.lexists(place) or place == place.parent)
     try:
         for part in folder.relative_to(there).parts:
@@ -147,12 +147,12 @@ def check_writable(folder: Path) -> None:
 
 
 def check_finished(plan: Plan) -> None:
-    """ConfigError for a cell of an earlier run that was decoded with other settings: it is never overwritten."""
+    """ConfigError for a cell that an earlier run decoded with other settings: it is never overwritten."""
     for cell in plan.cells:
         if not cell.is_whole(plan.results):
             continue
         if reason := cell.stale_reason(plan.results):
             raise ConfigError(
                 f"{cell.folder(plan.results)}: {reason}; give the experiment another name, or remove that folder to "
-                f"decode the cell again, or {plan.folder} to begin anew"
+                f"decode the cell again, or {plan.folder} to start over"
             )

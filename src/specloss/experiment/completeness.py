@@ -1,4 +1,4 @@
-"""Whether a cell on disk is all there and is the cell that the experiment means; if not, why, in one line."""
+"""Whether a cell on disk is complete and is the one that the experiment means; if not, why, in one line."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def cell_status(cell: Cell, results: Path) -> str:
 
 
 def damage(cell: Cell, results: Path) -> str | None:
-    """Which of a whole cell's files is damaged inside, in one line. Reads them all: to ask when a scan has failed."""
+    """Which of a complete cell's files is damaged, in one line. Reads them all: call it when a scan has failed."""
     for name in SCHEMAS:
         try:
             pq.read_table(cell.folder(results) / name)
@@ -61,7 +61,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _failure(folder: Path) -> str | None:
-    """The last line of `failure.txt`, which is where a traceback has its message."""
+    """The last line of `failure.txt`, where a traceback has its message."""
     path = folder / FAILURE
     if not path.exists():
         return None

@@ -1,4 +1,4 @@
-"""The experiment's config: pydantic models, and one-line errors that name the key, the value and what would be right.
+"""The experiment's config: pydantic models, and one-line errors that name the key, the value and what would be valid.
 
 Every key of `config/*.yaml` is a field here, with its meaning as the field's description.
 """
@@ -48,15 +48,15 @@ class Experiment(Section):
     )
     decoding: Decoding = Field(description="how every cell is decoded")
     cluster: Cluster = Field(Cluster(), description="where cells run")
-    screen: Screen = Field(Screen(), description="one recorded decode, every rule on it")
-    analysis: Analysis = Field(Analysis(), description="how tables turn numbers into verdicts")
+    screen: Screen = Field(Screen(), description="every rule evaluated on one recorded decode")
+    analysis: Analysis = Field(Analysis(), description="how verdicts are reached")
     mlflow: Tracking = Field(Tracking(), description="where the runs are logged")
     results: Folder = Field("results", description="folder for the outputs")
     reports: Folder = Field("reports", description="folder for tables, figures and the report")
 
     @property
     def recipes(self) -> Recipes:
-        """The models that are made, and where."""
+        """The models that the workflow makes, and where they go."""
         return Recipes(self.models, Path(self.results))
 
     @field_validator("pairs", "models", "benchmarks", "methods")
@@ -75,9 +75,9 @@ class Experiment(Section):
     @classmethod
     def _seeds_differ(cls, seeds: list[int]) -> list[int]:
         if len(set(seeds)) < len(seeds):
-            raise ValueError(f"{seeds} names a seed twice")
+            raise ValueError(f"{seeds} lists a seed twice")
         if not (min(seeds) >= 0 and max(seeds) < 2**48):
-            raise ValueError("seeds are from 0 to 2^48 - 1")
+            raise ValueError("seeds must be from 0 to 2^48 - 1")
         return seeds
 
     @model_validator(mode="after")
@@ -92,7 +92,7 @@ def config_schema() -> str:
 
 
 def read_config(path: Path | str) -> Experiment:
-    """Read and validate a config (YAML), or the one in an `experiment.json`. ConfigError, in one line, for a fault."""
+    """Read and validate a config (YAML), or the one in an `experiment.json`. ConfigError, in one line, for faults."""
     return parse_config(read_values(path), str(path))
 
 
@@ -110,7 +110,7 @@ def read_values(path: Path | str) -> Any:
 
 
 def is_experiment(content: Any) -> bool:
-    """Whether plain values are those of an `experiment.json`, whose `config` is that of a run."""
+    """Whether plain values are the content of an `experiment.json`, whose `config` is that of a run."""
     return isinstance(content, Mapping) and {"config", "cells"} <= content.keys()
 
 
@@ -123,7 +123,7 @@ def parse_config(values: Any, source: str) -> Experiment:
 
 
 def _drafting_fault(experiment: Experiment) -> str | None:
-    """What does not fit between the kinds of the pairs and how they draft, in one line."""
+    """How the pairs' kinds and `decoding` contradict each other, in one line; None if they do not."""
     kinds = {pair.kind: name for name, pair in experiment.pairs.items()}
     if len(kinds) > 1:
         listing = ", ".join(f"{name} is of kind {kind}" for kind, name in kinds.items())
@@ -134,7 +134,7 @@ def _drafting_fault(experiment: Experiment) -> str | None:
             return f"decoding.gamma: pairs of kind eagle3 draft trees, which have decoding.tree instead, got {gamma}"
         if tree is None:
             usual = ", ".join(f"{key}: {value}" for key, value in TreeSection().model_dump().items())
-            return f"key 'decoding.tree' is missing: pairs of kind eagle3 need it; {{{usual}}}"
+            return f"key 'decoding.tree' is missing: pairs of kind eagle3 need it; for example {{{usual}}}"
     else:
         if tree is not None:
             return "decoding.tree: only pairs of kind eagle3 draft trees; pairs of kind draft have decoding.gamma"

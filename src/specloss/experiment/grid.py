@@ -85,7 +85,7 @@ def _method_settings(experiment: Experiment) -> list[SettingSpec]:
         name = method.rule or label
         if label not in RULES and label.lower() in RULES:
             raise ConfigError(
-                f"methods.{label}: {label.lower()} is the name of a rule, and this differs from it by case alone; "
+                f"methods.{label}: {label.lower()} is the name of a rule, and this differs from it only in case; "
                 "choose another label"
             )
         if label in RULES and name != label:
@@ -101,8 +101,8 @@ def _method_settings(experiment: Experiment) -> list[SettingSpec]:
             while chain is not None:
                 if settings.setdefault((chain[0], chain[2]), chain) != chain:
                     raise ConfigError(
-                        f"methods.{label}: needs {chain[0]} with options {chain[3]}, but methods has it with others; "
-                        "give that one another label"
+                        f"methods.{label}: needs {chain[0]} with options {chain[3]}, but methods lists it with others; "
+                        "give that entry another label"
                     )
                 chain = matched_setting(*chain, tree=tree)
     order = list(dict.fromkeys(["standard_sd", *(label for label, _ in settings)]))

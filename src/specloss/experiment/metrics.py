@@ -1,4 +1,4 @@
-"""What is measured, each metric once: a ratio of sums over problems, its name in tables, and its definition in words.
+"""The metrics, each defined once: a ratio of sums over problems, its name in tables, its definition in words.
 
 The paper's two conventions are never mixed. Chains have `be`, `be_expected` and `ds`; trees have the same three by the
 EAGLE-3 convention, as `be_eagle`, `be_eagle_expected` and `ds_eagle`.
@@ -68,7 +68,7 @@ EAGLE = {"be": "be_eagle", "be_expected": "be_eagle_expected", "ds": "ds_eagle"}
 
 
 def with_derived(sums: Any, gamma: int) -> Any:
-    """A frame of sums with the columns that follow from its others; `gamma` is the drafted tokens of a full block."""
+    """The frame of sums, with columns derived from its others; `gamma` is the drafted tokens of a full block."""
     return sums.assign(
         unparsed=sums["graded"] - sums["parsed"],
         drafted_full=sums["full_blocks"] * gamma,

@@ -1,4 +1,4 @@
-"""From a config to everything that the workflow needs to know before its first job, checked before any work."""
+"""From a config to everything that the workflow must know before its first job, checked before any work."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ class Plan:
 
     @cached_property
     def batches(self) -> dict[str, CellBatch | None]:
-        """Decode job of each cell id; None for a cell that is whole already.
+        """Decode job of each cell id; None for a cell that is already complete.
 
-        Cells that are asked for by their files are in jobs of their own, so that no other is decoded with them.
+        Cells requested by file get jobs of their own, so that no other cell is decoded with them.
         """
         size = self.experiment.cluster.cells_per_job
         asked = [cell for cell in self.cells if self.graded_file(cell) in self.targets]
@@ -90,11 +90,11 @@ class Plan:
         return [self.graded_file(cell) for cell in self.cells]
 
     def asking_for(self, cells: Iterable[Cell]) -> Plan:
-        """The same plan when the files of these cells are asked for as well."""
+        """The same plan with the files of these cells requested as well."""
         return replace(self, targets=self.targets.union(map(self.graded_file, cells)))
 
     def batch_marks(self, cell_id: str) -> list[str]:
-        """What a cell's scoring waits for: the mark of its decode job, or nothing. ConfigError for no such cell."""
+        """What a cell's scoring waits for: its decode job's mark, or nothing. ConfigError if there is no such cell."""
         if cell_id not in self.batches:
             raise ConfigError(f"{self.source} has no cell {cell_id!r}; for example {self.cells[0].id!r}")
         batch = self.batches[cell_id]
@@ -105,7 +105,7 @@ class Plan:
         return self._benchmark(cell_id).grading
 
     def scoring_threads(self, cell_id: str) -> int:
-        """Cores for the scoring of a cell: several where grading is slow. Snakemake gives no more than there are."""
+        """Cores for scoring a cell: several where grading is slow. Snakemake caps it at what the machine has."""
         return SCORING_THREADS if get_benchmark(self._benchmark(cell_id).task).slow else 1
 
     def _benchmark(self, cell_id: str) -> Benchmark:
@@ -147,7 +147,7 @@ class Plan:
             write_text(self.folder / "run.json", json.dumps({"pending": pending, "started": time.time()}))
 
     def _settings(self) -> list[dict[str, Any]]:
-        """Each (method, param) once, with the setting that it must be compared with."""
+        """Each (method, param) once, with the setting that it is compared with."""
         tree = self.experiment.decoding.tree is not None
         settings = {}
         for cell in self.cells:
@@ -166,7 +166,7 @@ class Plan:
 
 
 def make_plan(config: Any, source: str, check: bool = True, targets: Iterable[str] = ()) -> Plan:
-    """Validate a config's plain values and expand it. ConfigError, in one line, on anything wrong.
+    """Validate a config's plain values and expand them. ConfigError, in one line, if anything is wrong.
 
     `check` also looks at what the config names: models, benchmarks, the results folder, and cells of an earlier run
     that were made with other settings. Among `targets`, the files of single cells are decoded by themselves.
@@ -197,7 +197,7 @@ def plan_of(path: Path, check: bool = True) -> Plan:
 
 
 def outline_of(path: Path) -> Plan:
-    """The same without cells, for what only reads results: neither models nor benchmarks need be there."""
+    """The plan without its cells, for code that only reads results: neither models nor benchmarks need exist."""
     return Plan(read_config(path), str(path), ())
 
 

@@ -1,1 +1,1 @@
-"""Making models: fetching them from wheels, distilling drafts, training the demo pair and its EAGLE-3 head."""
+"""Making models: fetching, distilling drafts, training the demo pair and its EAGLE-3 head."""

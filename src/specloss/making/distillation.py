@@ -30,7 +30,7 @@ _WRITTEN_AT_ONCE = 32
 
 
 def distil_draft(settings: Distil, teacher: str, out: Path) -> None:
-    """Write the draft of the model at `teacher` as a model folder. ModelError if it has not that many layers."""
+    """Write the draft of the model at `teacher` as a model folder. ModelError if it has fewer layers than that."""
     checkpoint = locate(teacher)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     tokenizer = load_tokenizer(checkpoint)
@@ -52,7 +52,7 @@ def distil_draft(settings: Distil, teacher: str, out: Path) -> None:
 
 
 def first_layers(model: Any, layers: int) -> Any:
-    """A copy of a causal LM with its first layers alone."""
+    """A copy of a causal LM with only its first layers."""
     config = deepcopy(model.config)
     if not layers < config.num_hidden_layers:
         raise ModelError(f"layers: a draft of {layers} layers from a model of {config.num_hidden_layers}")

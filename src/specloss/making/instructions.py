@@ -1,4 +1,4 @@
-"""What a teacher is asked to write about, so that a draft can learn from its answers: our own words, no benchmark's."""
+"""What a teacher is asked to write about, so that a draft can learn from its answers. None is from a benchmark."""
 
 INSTRUCTIONS = (
     "A baker makes 14 loaves each morning and sells 9 of them. How many are left after 5 days? Show each step.",

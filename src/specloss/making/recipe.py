@@ -30,7 +30,7 @@ class Wheel(Section):
 
 
 class Distil(Section):
-    """A draft of a model's own first layers, trained for a while to say what the whole says."""
+    """A draft made from a model's own first layers, trained to imitate the whole model."""
 
     teacher: str = Field(description="another model of this section, or as a pair's target")
     layers: Annotated[int, Field(ge=1)] = Field(description="first layers that the draft keeps")
@@ -59,7 +59,7 @@ class Recipes:
     """A config's `models`, with the folder of each below the results folder."""
 
     def __init__(self, recipes: Mapping[str, Recipe], results: Path) -> None:
-        """ValueError names a teacher that is itself made from a model that comes later, or of itself."""
+        """ValueError names a teacher that is listed after its draft, or is made from itself."""
         self._recipes = recipes
         self._parent = results / "models"
         self.keys: dict[str, str] = {}

@@ -1,6 +1,6 @@
-"""Models: pairs of a target and a draft, their tokenizers, the demo pair and its training.
+"""Models: pairs of a target and a draft, their tokenizers, and how they are called.
 
-`LoadedPair` and `load_pair` come in lazily: looking at a model's folder needs neither torch nor transformers.
+`LoadedPair` and `load_pair` are imported lazily: inspecting a model's folder needs neither torch nor transformers.
 """
 
 from __future__ import annotations

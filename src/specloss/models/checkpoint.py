@@ -19,7 +19,7 @@ _EXTRAS = {"gptq": ("gptq", ("optimum", "gptqmodel"))}  # by quantisation method
 
 
 class ModelError(OneLine, ValueError):
-    """A model that cannot be used; the message is one line fit for a user."""
+    """A model that cannot be used; the message is one line meant for users."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Checkpoint:
         return Path(self.place, self.gguf or "")
 
     def check(self, tokenizer: bool = True) -> None:
-        """What can be seen without loading. ModelError for local files that are missing, incomplete or damaged.
+        """Check the local files without loading them. ModelError if any is missing, incomplete or damaged.
 
         An EAGLE-3 head has no `tokenizer` of its own.
         """
@@ -71,7 +71,7 @@ class Checkpoint:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The local folder's `config.json`. ModelError if it is no JSON object."""
+        """The local folder's `config.json`. ModelError if it is not a JSON object."""
         try:
             return check_config(Path(self.place, "config.json"))
         except FileError as error:
@@ -79,7 +79,7 @@ class Checkpoint:
 
     @cached_property
     def header(self) -> Any:
-        """A `gguf.GGUFReader` of the local GGUF file. ModelError, in one line, if it is damaged or cut short."""
+        """A `gguf.GGUFReader` of the local GGUF file. ModelError, in one line, if it is damaged or truncated."""
         from gguf import GGUFReader
 
         self.check_sizes()
@@ -87,7 +87,7 @@ class Checkpoint:
             return GGUFReader(self.file)
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             reason = " ".join(str(error).split())
-            raise ModelError(f"{self.name}: a damaged or cut GGUF file ({reason})") from None
+            raise ModelError(f"{self.name}: a damaged or truncated GGUF file ({reason})") from None
 
     def check_sizes(self) -> None:
         """ModelError for local files that declare more than they have, or than a model can have; before a library
@@ -101,7 +101,7 @@ class Checkpoint:
 
 
 def locate(model: str, revision: str | None = None) -> Checkpoint:
-    """Find what a config names. ModelError for a local path at which there is nothing.
+    """Find what a config names. ModelError for a local path where nothing exists.
 
     `model` is a folder, a GGUF file, a hub id `owner/name`, or a GGUF file on the hub, `owner/name/FILE.gguf`.
     """
@@ -134,7 +134,7 @@ def check_quantization(model: str, quantization: Any) -> None:
 
 
 def fingerprint(model: str) -> str | None:
-    """16 hex digits that tell a local model's weights from others under the same path; None for the hub.
+    """16 hex digits that distinguish a local model's weights from others at the same path; None for the hub.
 
     Hashes names, sizes and both ends (1 MiB each) of the weight files: all of a small model, moments for a large one.
     """

@@ -1,4 +1,4 @@
-"""The length of a text that a pair can hold: one rule, for loading, checking, `doctor` and decoding."""
+"""The longest text that a pair can hold: one rule for loading, checking, `doctor` and decoding."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair_context(kind: str, target: Any | None, draft: Any | None) -> int:
 
 
 def head_note(name: str, target: Any, head: Any) -> str | None:
-    """What a user should know of a head that was trained on shorter texts than its target can hold; None if not."""
+    """A note for the user if a head was trained on shorter texts than its target can hold; else None."""
     own, whole = effective_context(head), pair_context("eagle3", target, head)
     if own >= whole:
         return None

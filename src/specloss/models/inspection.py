@@ -1,4 +1,4 @@
-"""What is known of a model without loading its weights: where it is, its config and tokenizer, and its size."""
+"""What is known about a model without loading its weights: where it is, its config and tokenizer, and its size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "I32": 32, "I16
 
 @dataclass(frozen=True)
 class Inspected:
-    """A model that was found. `weights` are its bytes in memory, in the dtype that was asked for."""
+    """A model that was found. `weights` is its size in memory in bytes, in the requested dtype."""
 
     where: str
     config: Any
@@ -33,9 +33,9 @@ class Inspected:
 def inspect_model(
     checkpoint: Checkpoint, dtype: str, tokenizer: bool = True, trust_remote_code: bool = False
 ) -> Inspected:
-    """Find a model and read what is small of it. ModelError, in one line, if it is not there or not whole.
+    """Find a model and read its small files. ModelError, in one line, if it is missing or incomplete.
 
-    Of a hub model that is not in the cache yet, config and tokenizer are downloaded, the weights are not.
+    For a hub model that is not cached yet, this downloads config and tokenizer, but not the weights.
     """
     where, here = _find(checkpoint)
     here.check(tokenizer)
@@ -97,7 +97,7 @@ def _find(checkpoint: Checkpoint) -> tuple[str, Checkpoint]:
 
 
 def _plain_config(checkpoint: Checkpoint) -> Any:
-    """The config of an EAGLE-3 head, which is no model of transformers."""
+    """The config of an EAGLE-3 head, which is not a model of transformers."""
     if not checkpoint.local:
         folder = snapshot_download(checkpoint.place, revision=checkpoint.revision, allow_patterns=["config.json"])
         checkpoint = replace(checkpoint, place=folder, local=True)

@@ -47,7 +47,7 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         )
         model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model is None and not trust_remote_code:
-        raise ModelError(f"{checkpoint.name}: model type {config.model_type} is no causal language model")
+        raise ModelError(f"{checkpoint.name}: model type {config.model_type} is not a causal language model")
     check_config(checkpoint.name, model, config)
     check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
     return config
@@ -60,7 +60,7 @@ def check_config(name: str, model: Any, config: Any) -> None:
 
 
 def _not_full_attention(model: Any, config: Any) -> str | None:
-    """What a model has in place of attention to all that came before, in words; None if it has that."""
+    """What a model has instead of full attention to all earlier tokens, in words; None if it has full attention."""
     if getattr(model, "_is_stateful", False):
         return "it keeps a state"
     kinds = getattr(config, "layer_types", None)
@@ -80,7 +80,7 @@ def _not_full_attention(model: Any, config: Any) -> str | None:
 def load_model(
     checkpoint: Checkpoint, dtype: str, device: str, attention: str = "sdpa", trust_remote_code: bool = False
 ) -> Any:
-    """A causal LM in evaluation mode; `device` is one of torch's or a device map of transformers.
+    """A causal LM in evaluation mode; `device` is a torch device or a device map of transformers.
 
     `dtype` "auto" takes the checkpoint's own type; a GGUF file is dequantised, to float32. ModelError, in one line, if
     it cannot be loaded.
@@ -123,7 +123,7 @@ def _check_weights(checkpoint: Checkpoint, config: Any) -> None:
 def ignored_settings(model: Any) -> dict[str, Any]:
     """Sampling settings that a checkpoint's generation config brings along; they never apply.
 
-    Our own loop warps the logits, with the settings of the config alone.
+    Our own loop warps the logits, using only the config's settings.
     """
     generation = getattr(model, "generation_config", None)
     found = generation.to_diff_dict() if generation else {}
@@ -139,7 +139,7 @@ def eos_ids(model: Any, tokenizer: Any, asked: Sequence[int | str] | None = None
         known = tokenizer.get_vocab()
         unknown = [token for token in asked if isinstance(token, str) and token not in known]
         if unknown:
-            raise ModelError(f"eos: {unknown[0]!r} is no token of the tokenizer")
+            raise ModelError(f"eos: {unknown[0]!r} is not a token of the tokenizer")
         return tuple(token if isinstance(token, int) else known[token] for token in asked)
     for source in (model.generation_config, model.config.get_text_config(), tokenizer):
         ids = getattr(source, "eos_token_id", None)

@@ -1,4 +1,4 @@
-"""A target and a draft, loaded: the one way that the demo, local folders and hub models all take."""
+"""A target and a draft, loaded: the same way for the demo, local folders and hub models."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from specloss.models.vocabulary import vocabulary_fault
 
 @dataclass(frozen=True, slots=True)
 class LoadedPair:
-    """Two models in evaluation mode and the tokenizer of both: the target, a causal LM, and what drafts for it.
+    """A target and what drafts for it, in evaluation mode, with the tokenizer that they share.
 
-    `draft` is a causal LM, or in a pair of kind eagle3 an EAGLE-3 head (`models.eagle3.Eagle3Head`). `vocab` is the
-    number of shared ids: padded vocabularies may differ, and mass outside the shared prefix must not exist. `context`
-    is the number of tokens that both models can hold. `eos_ids` end a sequence. `about` says what was loaded, for the
-    metadata of cells, `notes` what a user should know of it, a line each, and `names` what the config calls the two.
+    `target` is a causal LM; `draft` is one too, or in a pair of kind eagle3 an EAGLE-3 head
+    (`models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and tokens
+    outside the shared prefix get no probability. `context` is the number of tokens that both models can hold.
+    `eos_ids` end a sequence. `about` says what was loaded, for the metadata of cells; `notes` are remarks for the user,
+    one line each; `names` is what the config calls the two.
     """
 
     target: Any
@@ -41,11 +42,11 @@ class LoadedPair:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go."""
+        """The device that inputs are put on."""
         return self.target.device
 
     def provenance(self) -> dict[str, Any]:
-        """Device name, dtype and what else is known of the models, as recorded with each cell."""
+        """Device name, dtype and what else is known about the models, as recorded with each cell."""
         device = self.device
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         about = {"vocab": self.vocab, "context": self.context, "eos_ids": list(self.eos_ids), **self.about}
@@ -65,12 +66,12 @@ def load_pair(
     eos: Sequence[int | str] | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedPair:
-    """Load a pair by hub ids, local folders or GGUF files; the arguments are the keys of a config's pair.
+    """Load a pair from hub ids, local folders or GGUF files; the arguments are the keys of a pair in a config.
 
-    Kind eagle3: `draft` is an EAGLE-3 head. With a device map over several GPUs the draft or head, which is small, is
-    whole on the target's first. ModelError, in one line, for a model that is missing, incomplete or damaged, different
-    tokenizers, tokens or ends of sequence outside of the ids that both models have, a head that does not fit its
-    target, or a model that the ragged cache cannot serve.
+    With kind eagle3, `draft` is an EAGLE-3 head. With a device map over several GPUs, the draft or head is placed whole
+    on the target's first GPU. Raises ModelError, in one line, for a model that is missing, incomplete or damaged, for
+    different tokenizers, for tokens or ends of sequence outside the ids that both models share, for a head that does
+    not fit its target, and for a model that the ragged cache cannot serve.
     """
     if kind not in ("draft", "eagle3"):
         raise ModelError(f"pair kind {kind!r} is not known; known: draft, eagle3")
@@ -121,7 +122,7 @@ def load_pair(
 
 
 def probe_checkpoint(source: Checkpoint, dtype: str, device: str, attention: str, trust_remote_code: bool) -> None:
-    """Load and probe a model, unless it has passed or is for a GPU that is not here. ModelError, in one line."""
+    """Load and probe a model, unless it has passed before or needs a GPU that is not here. ModelError, in one line."""
     if device != "cpu" and not (gpu := torch.cuda.is_available()) and device != "auto":
         return
     if device == "auto":
@@ -159,7 +160,7 @@ def describe_model(source: Checkpoint, model: Any) -> dict[str, Any]:
 
 
 def _notes(source: Checkpoint, about: dict[str, Any]) -> Iterator[str]:
-    """What a user should know of a loaded model, a line each."""
+    """Remarks for the user about a loaded model, one line each."""
     if ignored := about.get("ignored_generation_config"):
         settings = ", ".join(f"{name} {value}" for name, value in ignored.items())
         yield f"{source.name}: its generation_config has {settings}; not applied, the config's decoding settings are"

@@ -1,12 +1,12 @@
-"""From an item to the text and the token ids that both models are given: the one way, of benchmarks and of the API.
+"""From an item to the text and token ids that both models get: one way, for benchmarks and the API alike.
 
-Raw prompts are tokenized as the tokenizer does by itself. Messages go through the chat template of the target's
+Raw prompts are tokenized as the tokenizer does by default. Messages go through the chat template of the target's
 tokenizer, with the turn of the assistant opened. Either way the ids begin with exactly one beginning-of-sequence token
 if the tokenizer has models that want one (a template may write it, and a tokenizer may add another), and they do not
 depend on the day on which they are made.
 
-A template may have no system role: it refuses such a message (Gemma, early Mistral) or drops it. Its models are told
-what the system says in the first user's turn, before what the user says.
+A template may have no system role: it refuses such a message (Gemma, early Mistral) or drops it. The system's text is
+then put at the start of the first user's turn.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _PROBE = "Sesquipedalian"
 
 
 class PromptError(OneLine, ValueError):
-    """An item that cannot become a prompt; the message is one line fit for a user."""
+    """An item that cannot become a prompt; the message is one line meant for users."""
 
 
 class Encoded(NamedTuple):
-    """A prompt. `system_text`: where the template has what the system says; None of items without such a message."""
+    """A prompt. `system_text` says where the template puts the system's text; None without a system message."""
 
     text: str
     ids: list[int]
@@ -55,7 +55,7 @@ def encode(tokenizer: Any, item: Item, chat: str = "template") -> tuple[str, lis
 
 
 def prepare(tokenizer: Any, item: Item, chat: str = "template") -> Encoded:
-    """As `encode`, with what became of the system's message."""
+    """As `encode`, and says where the system's message went."""
     if not item.messages:
         text = item.prompt or ""
         return Encoded(text, tokenize(tokenizer, text))
@@ -68,7 +68,7 @@ def prepare(tokenizer: Any, item: Item, chat: str = "template") -> Encoded:
 
 
 def tokenize(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a raw prompt, or of a chat that was rendered already."""
+    """Token ids of a raw prompt, or of a chat that is already rendered."""
     return _one_beginning(tokenizer, tokenizer(text).input_ids)
 
 
@@ -106,7 +106,7 @@ def check_length(item: Item, tokens: int, context: int) -> None:
 
 
 def _doubtful(item: Item, context: int, chat: str, first: bool) -> bool:
-    """Whether a prompt must be encoded to know that it is good: no tokenizer makes more tokens than there are bytes."""
+    """Whether a prompt must be encoded to know that it fits: no tokenizer makes more tokens than there are bytes."""
     texts = [message["content"] for message in item.messages] or [item.prompt or ""]
     templated = bool(item.messages) and chat == "template"
     return (first and templated) or sum(len(text.encode()) + 8 for text in texts) + _TURNS * templated >= context

@@ -20,7 +20,7 @@ def check_models(
     draft_revision: str | None = None,
     kind: str = "draft",
 ) -> None:
-    """Check what can be checked of a pair without loading it. ModelError, in one line, names what is wrong."""
+    """Check what can be checked about a pair without loading it. ModelError, in one line, names what is wrong."""
     checkpoints = (locate(target, target_revision), locate(draft, draft_revision))
     for checkpoint in checkpoints:
         checkpoint.check(tokenizer=checkpoint is checkpoints[0] or kind != "eagle3")
@@ -57,11 +57,11 @@ def _read_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
         check_file(file)
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises nothing narrower
-        raise ModelError(f"{file} is no tokenizer: {' '.join(str(error).split())}") from None
+        raise ModelError(f"{file} is not a tokenizer: {' '.join(str(error).split())}") from None
 
 
 def tokenizer_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
-    """What tells two tokenizers apart, in a few words; None if they are the same on vocabulary and a probe text."""
+    """How two tokenizers differ, in a few words; None if they agree on vocabulary and a probe text."""
     ours, theirs = (tokenizer.get_vocab(with_added_tokens=True) for tokenizer in (target, draft))
     for token in sorted(ours.keys() | theirs.keys()):
         if ours.get(token) != theirs.get(token):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class TreeShape:
     """How trees grow: `top_k` children of the root, then `depth` rounds of `top_k` beams with `top_k` children each.
 
-    A tree keeps the best `total_token` nodes, the root among them. ValueError if there cannot be that many.
+    A tree keeps the best `total_token` nodes, including the root. ValueError if there cannot be that many.
     """
 
     top_k: int = 10

@@ -1,4 +1,4 @@
-"""Which ids a pair shares, and whether its tokenizer and its ends of sequence keep to them."""
+"""Which ids a pair shares, and whether its tokenizer and ends of sequence use only those."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers that the paper prints, to be shown beside ours: its Tables 1 to 5 and 7, copied as they stand.
+"""The paper's printed numbers: its Tables 1 to 5 and 7, copied unchanged.
 
 Source: *Revisiting Lossy Verification in Speculative Decoding* (2026), one `table<number>.csv` each; Table 6 was not
 copied. Single draft (Tables 1, 2, 4) is Qwen2.5-72B-Instruct with Qwen2.5-0.5B-Instruct; EAGLE-3 (3, 5) is

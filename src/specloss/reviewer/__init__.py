@@ -1,1 +1,1 @@
-"""For reviewers: one cell of one table by its names, decoded, valued and set beside the paper's number."""
+"""For reviewers: one cell of one table, decoded, measured and compared with the paper's number."""

@@ -1,6 +1,6 @@
-"""A reviewer's way in: one cell of one table, decoded if it must be, with its value beside the paper's.
+"""The reviewer's entry point: one cell of one table, decoded if necessary, with its value beside the paper's.
 
-The cell's runs are Snakemake targets, so that what is finished is used again. A rerun leaves them alone: it decodes
+The cell's runs are Snakemake targets, so finished ones are reused. A rerun leaves them alone: it decodes
 again below `<results>/reruns`, by the same config, and says whether every answer is the same.
 """
 
@@ -44,10 +44,10 @@ class CellRequest:
 
 
 def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | None) -> tuple[str, pd.DataFrame, bool]:
-    """The text to print, the rows of `measure_cell`, and whether a rerun, if there was one, is as it should be.
+    """The text to print, the rows of `measure_cell`, and whether a rerun, if there was one, matched where it should.
 
     `snakemake` makes targets, with further arguments behind them, and returns its exit status; without it only what is
-    on disk is read. ConfigError for names that are not there; CellError if a run that the value needs is missing.
+    on disk is read. ConfigError for names that do not exist; CellError if a run that the value needs is missing.
     """
     from specloss.experiment.plan import plan_of
     from specloss.experiment.study import Study

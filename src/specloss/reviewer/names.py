@@ -1,6 +1,6 @@
-"""One cell of one table, by the names that a reader of the table has, and which runs it needs.
+"""One cell of one table, found by the names that a reader of the table sees, and the runs that it needs.
 
-A *table cell* is what stands at (table, benchmark, method, parameter): the mean over seeds of one setting in Tables 1,
+A *table cell* is the value at (table, benchmark, method, parameter): the mean over seeds of one setting in Tables 1,
 4, 5 and 6, over a method's whole grid in Tables 2 and 3, and the difference of a gate from its baseline in Table 7.
 """
 
@@ -47,7 +47,7 @@ SETTINGS_OF = {SINGLE_DRAFT: 4, EAGLE3: 5}  # the table of all settings
 
 
 class NoSuchCell(ConfigError):
-    """A name that the experiment does not have; the message lists those that it has, the nearest first."""
+    """A name that the experiment does not have; the message lists those it has, nearest first."""
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ def find_table_cell(
     pair: str | None = None,
     seed: str | None = None,
 ) -> TableCell:
-    """The cell of that name. NoSuchCell, in one line, says what there is, the nearest first.
+    """The cell of that name. NoSuchCell, in one line, lists what exists, nearest first.
 
     `benchmark` is the config's name or the paper's, `method` the config's label, `param` and `seed` text as in paths.
-    What is left out must have one value only; a table is then the one with all settings of the pair.
+    What is left out must have only one possible value; the default table is the one with all settings of the pair.
     """
     if table is not None:
         _choose("table", table, [t for t in KINDS if _pairs(study, t)], _why_no_table(study, table))
@@ -198,7 +198,7 @@ def _why_no_table(study: Study, table: int) -> str:
 
 
 def _choose(what: str, given: Any, valid: list, why: str = "") -> Any:
-    """The one that is given, or the only one; NoSuchCell lists what is valid."""
+    """The given name, or the only one; NoSuchCell lists the valid ones."""
     if given in valid:
         return given
     if given is None and len(valid) == 1:
@@ -231,7 +231,7 @@ def _is_number(text: str) -> bool:
 
 
 def cells_at(plan: Plan, path: str) -> list[Cell]:
-    """The cells that a cell of a table is made of; `path` is its `TableCell.path`. NoSuchCell for another."""
+    """The cells behind a table cell; `path` is its `TableCell.path`. NoSuchCell for another."""
     names = names_of(path)
     return find_table_cell(Study.from_dict(plan.content), **names | {"table": int(names["table"])}).cells
 

@@ -1,7 +1,7 @@
-"""Cells decoded again beside those that were there: how many answers are the same, and how many should be.
+"""Compares cells decoded again with the earlier ones: how many answers are identical, and how many should be.
 
 On one type of device, with one set of packages, float32 gives the same tokens whatever the batches were. In bfloat16
-and float16 some change with the batches, which is no fault: see `specloss.experiment.cells.EXACT`.
+and float16 some change with the batches, as expected: see `specloss.experiment.cells.EXACT`.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def _made(folder: Path) -> dict[str, Any]:
 
 
 def _excuses(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
-    """What makes tokens differ that is no fault."""
+    """Legitimate reasons for tokens to differ."""
     types = [_types(run) for run in (now, then)]
     found = []
     if types[0] != types[1]:
         found.append(f"the models are in {_listing(types[0])} now and were in {_listing(types[1])}")
     elif rough := types[0] - set(EXACT):
-        found.append(f"in {_listing(rough)} a near tie falls by how forwards of a batch's shape round")
+        found.append(f"in {_listing(rough)} near ties depend on how a forward pass of the batch's shape rounds")
     if now["device"] != then["device"]:
         found.append(f"it ran on {now['device']} now and on {then['device']} then")
     for package in sorted(now["packages"].keys() | then["packages"].keys()):
@@ -96,7 +96,7 @@ def _excuses(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
 
 
 def _types(run: dict[str, Any]) -> set[str]:
-    """The types of numbers of a run's models."""
+    """The dtypes of a run's models."""
     roles = (run.get("models", {}).get(role, {}).get("dtype") for role in ("target", "draft"))
     return {run["dtype"], *filter(None, roles)}
 

@@ -70,13 +70,13 @@ def measure_cell(cell: TableCell, results: Path) -> pd.DataFrame:
 
 
 def missing_runs(cell: TableCell, results: Path) -> list[tuple[Cell, str]]:
-    """The runs that the cell's value needs and that are not there, with the reason."""
+    """The runs that the cell's value needs and that are missing, each with the reason."""
     status = [(run, cell_status(run, Path(results))) for run in cell.cells]
     return [(run, why) for run, why in status if why != WHOLE]
 
 
 def papers_numbers(cell: TableCell) -> dict[str, float]:
-    """What the paper prints there; empty if it has no such cell."""
+    """The numbers that the paper prints there; empty if it has no such cell."""
     method = cell.settings[0]
     if cell.table not in paper.TABLES or method.rule not in ("", method.method):
         return {}
@@ -94,7 +94,7 @@ def _papers_benchmark(cell: TableCell) -> str | None:
 
 
 def cell_text(cell: TableCell, rows: pd.DataFrame) -> str:
-    """The rows for reading, with what their words mean."""
+    """The rows as text, with definitions of their terms."""
     study, pair = cell.study, cell.study.config["pairs"][cell.pair]
     head = ["", "value", "95 % interval", "std over seeds", "the paper", "agrees"]
     compared = not rows["paper"].isna().all()

@@ -1,1 +1,1 @@
-"""From answers to grades: `score` writes a cell's graded.parquet, `grade` runs the graders, in parallel if slow."""
+"""From answers to grades: `score` writes graded.parquet, `grade` runs the graders."""

@@ -1,4 +1,4 @@
-"""Grading many answers: each different one once, the slow ones in parallel, going on where a killed grading stopped.
+"""Grading many answers: each distinct one once, slow ones in parallel, resuming where a killed grading stopped.
 
 Workers are processes and grade in their main threads: graders may set alarms (math-verify does) and start processes.
 """
@@ -34,7 +34,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class GradingError(OneLine, RuntimeError):
-    """Grading ended early; the message is one line fit for a user."""
+    """Grading ended early; the message is one line meant for users."""
 
 
 def grade_all(
@@ -82,7 +82,7 @@ def _grade(
             yield futures.pop(future), future.result()
     except BrokenProcessPool:
         raise GradingError(
-            "a grading process was killed; what is graded is kept, and a next run goes on there"
+            "a grading process was killed; finished grades are kept, and the next run continues from them"
         ) from None
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -123,7 +123,7 @@ def _key(answer: Answer) -> str:
 
 
 def _resume(partial: Path, header: Mapping[str, Any]) -> dict[str, Grade]:
-    """The grades of an earlier try, if it was one of the same kind; `partial` is then whole lines of it."""
+    """The grades of an earlier try of the same kind, if there was one; trims `partial` to complete lines."""
     first, *lines = partial.read_text(encoding="utf-8").splitlines() if partial.exists() else [""]
     grades, kept = {}, [json.dumps(header)]
     if first == kept[0]:

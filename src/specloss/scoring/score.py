@@ -1,7 +1,7 @@
 """Grading one cell: reads its generations, writes `graded.parquet`. No model, no torch: untrusted text stays here.
 
 A benchmark that runs model-written code has `permitted()`: where its sandbox is not safe nothing is graded, unless the
-config says so; what it cannot enforce is said once, before any grading, and stands in the file's metadata.
+config says so; what it cannot enforce is reported once, before any grading, and recorded in the file's metadata.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NotDecoded(OneLine, RuntimeError):
 def score_cell(folder: Path, workers: int = 1) -> None:
     """Grade the cell in `folder`, a slow benchmark in `workers` processes.
 
-    What is graded when it is killed is in a partial file beside, which the next try begins with. NotDecoded if the
+    If it is killed, finished grades are in a partial file, from which the next try continues. NotDecoded if the
     cell's decoding failed or never ran, SandboxError if model-written code must not run here.
     """
     if not (folder / META).exists():

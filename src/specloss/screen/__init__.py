@@ -1,10 +1,10 @@
-"""One decoded trace, every rule: what each rule would do at the positions that one decode visited.
+"""Every rule on one decoded trace: what each would do at the positions that one decode visited.
 
     decode once (standard_sd) --record--> trace.parquet --screen--> screen.csv, screen.md --compare--> comparison.*
 
 Draft tokens come from q whatever the rule is, so the acceptance probability `y(x) / q(x)` of a traced draft token
 belongs to every rule, and along a block the expected number of kept tokens does too. Where blocks *start* does not: the
-prefixes come from the traced policy. A screen says how rules rank before any of them is run; it replaces no run.
+prefixes come from the traced policy. A screen estimates how rules rank before any is run; it replaces no run.
 
 A trace holds the most probable tokens of p and q, the drafted token, and the exact sum of all others (the rest), which
 the rules see as ONE more token. What that changes:
@@ -37,4 +37,4 @@ COMPARISON = ("comparison.csv", "comparison.md", *(f"{SCATTER}.{suffix}" for suf
 
 
 class ScreenError(OneLine, ValueError):
-    """Bad input; the message is one line fit for a user."""
+    """Bad input; the message is one line meant for users."""

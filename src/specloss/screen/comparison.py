@@ -1,4 +1,4 @@
-"""The screen beside the runs: how well one trace foretells what each setting does when it chooses its own prefixes."""
+"""The screen against the runs: how well one trace predicts each setting, which in a run chooses its own prefixes."""
 
 from __future__ import annotations
 

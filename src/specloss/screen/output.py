@@ -1,4 +1,4 @@
-"""`screen.csv` and `screen.md`: the screens of all traces of an experiment, and what has to be said with them."""
+"""`screen.csv` and `screen.md`: the screens of all traces of an experiment, and the caveats that go with them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _current_trace(plan: Plan, pair: str, benchmark: str) -> RecordingFile:
     path = trace_path(plan, pair, benchmark)
     trace = RecordingFile(path)
     if trace.about["key"] != trace_key(tracing_cell(plan, pair, benchmark), trace.about["top_k"]):
-        raise ScreenError(f"{path} was recorded with other settings; `specloss trace` records it anew")
+        raise ScreenError(f"{path} was recorded with other settings; `specloss trace` records it again")
     return trace
 
 
@@ -88,7 +88,7 @@ def gates(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def number(value: float, digits: int, sign: bool = False) -> str:
-    """Rounded; empty for what does not exist, and never a negative zero."""
+    """Rounded; empty for a missing number, and never a negative zero."""
     if np.isnan(value):
         return ""
     return f"{round(value, digits) + 0.0:{'+' if sign else ''}.{digits}f}"

@@ -1,4 +1,4 @@
-"""Which decodes are recorded and where their traces are. No heavy imports: the workflow asks while it parses."""
+"""Which decodes are recorded and where their traces are. No heavy imports: the workflow imports this while parsing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def read_plan(path: Path, check: bool = True) -> Plan:
 
 
 def read_outline(path: Path) -> Plan:
-    """The same without cells, for what only reads results."""
+    """The plan without its cells, for code that only reads results."""
     return _of_chains(outline_of(path), path)
 
 
@@ -33,7 +33,7 @@ def _of_chains(plan: Plan, path: Path) -> Plan:
 
 
 def chosen_places(plan: Plan, pair: str | None, benchmarks: Sequence[str]) -> list[tuple[str, str]]:
-    """(pair, benchmark) of every trace that is meant; all if nothing is named. ScreenError for a name that is not."""
+    """(pair, benchmark) of every requested trace; all if nothing is named. ScreenError for an unknown name."""
     pairs = [pair] if pair else list(plan.experiment.pairs)
     places = [(p, b) for p in pairs for b in (benchmarks or plan.experiment.benchmarks)]
     for place in places:

@@ -59,13 +59,13 @@ def record(pair: LoadedPair, cell: Cell, top_k: int | str, batch_size: int) -> p
 
 
 def write_trace(table: pa.Table, path: Path) -> None:
-    """Write a recorded trace, whole or not at all."""
+    """Write a recorded trace atomically."""
     with replacing(path) as part:
         pq.write_table(table, part, compression="zstd", row_group_size=4096)
 
 
 def record_traces(plan: Plan, pair: str, benchmarks: Sequence[str], top_k: int | str) -> list[Path]:
-    """Record those of the pair's traces that are missing or of other settings; the pair is loaded at most once.
+    """Record the pair's traces that are missing or have other settings; the pair is loaded at most once.
 
     It decodes in this process, on the device that the config gives the pair.
     """

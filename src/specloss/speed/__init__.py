@@ -1,1 +1,1 @@
-"""`python -m specloss.speed`: how fast decoding is, and what the workflow adds."""
+"""Benchmarks of speed: decoding, and what the workflow adds."""

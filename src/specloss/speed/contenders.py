@@ -1,4 +1,4 @@
-"""What is measured of decoding, and contenders to measure: they take turns, and ratios are taken within a round."""
+"""What is measured, and the contenders: they take turns, and ratios are taken within a round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long Snakemake thinks about a large grid before its first job."""
+"""How long Snakemake takes to plan a large grid before its first job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AIMS = {5_000: 60, 50_000: 600}  # cells: seconds on two cores
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """One `snakemake -n` on a grid of which nothing is there, in seconds."""
+    """One `snakemake -n` on a grid that has not been started, in seconds."""
 
     cells: int
     wall: float

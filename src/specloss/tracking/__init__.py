@@ -1,5 +1,6 @@
-"""MLflow: a run for the experiment, which carries its report, tables and figures; below it one for each method, below
-that one for each setting, below that one for each cell.
+"""MLflow: nested runs for the experiment, its methods, settings and cells.
+
+The experiment's run carries its report, tables and figures.
 
 One rule writes them, after the summaries and never beside it, so the first use may migrate the store without a race;
 processes that write from the same results folder wait for one another. Everything is read
@@ -7,7 +8,7 @@ from files; writing again brings the store up to date and never adds a run twice
 
 - a run is known by its tag `specloss.cell`: the cell's id, or that of a setting or a method, or `aggregate`. It is made
   with that tag in one call, so a run that was cut short is found, and finished, by the next try;
-- the tag `specloss.fingerprint`, written last, is the hash of all that a run says. A finished run with the right
+- the tag `specloss.fingerprint`, written last, is the hash of everything in a run. A finished run with the right
   fingerprint is left alone;
 - what MLflow cannot change in place (a parameter's value, a metric that is no more) makes a new run; the old one is
   deleted the MLflow way, which `mlflow gc` or the UI can undo.
@@ -40,7 +41,7 @@ LOCK = "tracking.lock"
 
 
 class TrackingError(OneLine, RuntimeError):
-    """MLflow's store failed; the message is one line fit for a user."""
+    """MLflow's store failed; the message is one line meant for users."""
 
 
 def track(experiment_json: Path, results: Path, reports: Path) -> int:
@@ -133,6 +134,6 @@ def _one_line_errors(uri: str, results: Path) -> Iterator[None]:
             reason = f"{reason[:90]} ... {reason[-145:]}"  # the cause of a chain of errors stands at its end
         raise TrackingError(
             f"MLflow store {public(uri)} failed: {reason} "
-            f"(the results in {results} are whole; run again once the store works, "
+            f"(the results in {results} are complete; run again once the store works, "
             "or clear mlflow.uri and MLFLOW_TRACKING_URI to use a local file)"
         ) from hidden

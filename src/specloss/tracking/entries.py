@@ -1,4 +1,4 @@
-"""What each MLflow run says: the experiment, its methods, their settings, and the cells, each below the one before.
+"""The content of MLflow's runs: the experiment, its methods, their settings and cells, each nested in the one before.
 
 Key metrics come first because MLflow sorts by name: `accuracy`, `be`, the differences from what a setting is compared
 with, and `ds` stand alone, everything else has a prefix that is its section on MLflow's pages. Names are the columns of
@@ -39,7 +39,7 @@ Metrics = dict[tuple[str, ...], dict[str, float]]  # by cell, see `key`
 
 @dataclass(frozen=True)
 class Entry:
-    """All that one run says. `cell` is its identity within the MLflow experiment."""
+    """The content of one run. `cell` is its identity within the MLflow experiment."""
 
     cell: str
     name: str
@@ -85,8 +85,8 @@ def _sectioned(column: str, kind: str) -> str:
 def group_entries(plan: dict[str, Any], metrics: Metrics) -> list[tuple[Entry, str, list[Cell]]]:
     """Runs between the experiment's and the cells': (entry, the identity of its parent, its measured cells).
 
-    Methods come before their settings. Numbers are plain means over seeds, benchmarks and a method's grid, and only of
-    what is there whole: a mean that lacks a cell is left out.
+    Methods come before their settings. Numbers are plain means over seeds, benchmarks and a method's grid; a mean
+    that lacks a cell is left out.
     """
     cells = [Cell.from_dict(values) for values in plan["cells"]]
     matched = {(s["method"], s["param"]): s["matched"] for s in plan.get("settings", [])}
@@ -150,7 +150,7 @@ def _means(cells: list[Cell], metrics: Metrics, kind: str) -> dict[str, float]:
 
 
 def _differences(cells: list[Cell], baseline: list[Cell], metrics: Metrics, kind: str) -> dict[str, float]:
-    """Accuracy and block efficiency less those of what the cells are compared with."""
+    """Accuracy and block efficiency minus those of the cells' baselines."""
     if not baseline:
         return {}
     own, base = _means(cells, metrics, kind), _means(baseline, metrics, kind)
@@ -175,7 +175,7 @@ def aggregate_entry(name: str, config: dict[str, Any], cells: list[Cell], report
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """As MLflow has them. A text that it would cut, which made each run look changed, is cut here, with its hash."""
+    """Texts as MLflow stores them. It would truncate a long one, so that is done here, with its hash."""
     texts = {key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()}
     return {
         key: text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}… ({config_hash(text)})"

@@ -1,4 +1,4 @@
-"""What MLflow is told by its environment, wherever we call it."""
+"""MLflow's environment variables, set wherever we call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One MLflow experiment: which run says what, found again, brought up to date and never made twice."""
+"""One MLflow experiment: its runs are found again, brought up to date and never made twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRESS_SECONDS = 3.0
 
 
 class Store:
-    """One MLflow experiment, and which run is which cell's."""
+    """One MLflow experiment, and the run of each cell."""
 
     def __init__(self, uri: str, name: str, results: Path) -> None:
         from mlflow import MlflowClient
@@ -54,7 +54,7 @@ class Store:
         return run.info.run_id
 
     def write(self, entry: Entry) -> None:
-        """Make the entry's run say what the entry says."""
+        """Write the entry's content to its run."""
         from mlflow.entities import Metric, Param, RunTag
 
         run_id = self.find_or_create(entry)

@@ -1,8 +1,8 @@
-"""`specloss ui`: MLflow's pages over a results folder, for the one user who knows the password.
+"""`specloss ui`: MLflow's pages over a results folder, for the user who knows the password.
 
 MLflow lets whoever may talk to it make an experiment whose artifacts lie at any path of the server's machine, and then
-read and write there as the server's user. On loopback that is every user of the machine. So nobody talks to this server
-but who logs in, by MLflow's own basic-auth app, and the password is in a file that only its user reads.
+read and write there as the server's user. On loopback that is every user of the machine. So only those who
+log in can use this server, through MLflow's own basic-auth app, and only its user can read the file with the password.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ auth_cache_ttl_seconds = 60
 
 
 class UiError(OneLine, RuntimeError):
-    """There is nothing to show; the message is one line fit for a user."""
+    """There is nothing to show; the message is one line meant for users."""
 
 
 def serve(results: Path, port: int) -> None:

@@ -1,4 +1,4 @@
-"""Verification rules for speculative decoding: what each accepts, what it emits instead, and what that does to p.
+"""Verification rules: what each accepts, what it emits instead, and how that distorts p.
 
 `p` is the target and `q` the draft everywhere; distributions are the last axis of tensors of any device and shape.
 """

@@ -1,4 +1,4 @@
-"""A rule as an experiment runs it, on chains or on trees, and what it is compared with."""
+"""A rule as an experiment runs it, on chains or on trees, and its matched baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def bound_rule(rule: str, param: float | None, options: dict[str, Any], tree: bool) -> Rule | TreeRule:
-    """The rule as the experiment runs it, on chains or on trees. ValueError, in one line, for what there is not."""
+    """The rule as the experiment runs it, on chains or on trees. ValueError, in one line, if there is none."""
     from specloss.verification import get_rule, get_tree_rule
 
     if not tree:
@@ -28,7 +28,7 @@ def matched_setting(
 ) -> SettingSpec | None:
     """The setting that this one must be compared with: its rule's matched baseline, with the options they share.
 
-    It is labelled by its rule, and by the method as well if it has options of its own. `tree`: on trees.
+    Its label is its rule's name, with the method's name added if it has options of its own. `tree`: on trees.
     """
     from specloss.verification import matched_rule, matched_tree_rule
 

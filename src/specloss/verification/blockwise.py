@@ -1,4 +1,4 @@
-"""Block verification (Sun et al. 2024): lossless, decides on the whole block jointly and keeps more tokens."""
+"""Block verification (Sun et al. 2024): lossless, decides on the whole block at once and keeps more tokens."""
 
 from __future__ import annotations
 

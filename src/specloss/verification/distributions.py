@@ -1,4 +1,4 @@
-"""Arithmetic on distributions over a vocabulary, shared by every rule. Knows nothing of rules, models or decoding.
+"""Arithmetic on distributions over a vocabulary, shared by every rule. Knows nothing about rules, models or decoding.
 
 Everywhere in this package `p` is the target, `q` the draft, and the vocabulary is the last axis.
 """

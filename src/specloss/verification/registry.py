@@ -1,4 +1,4 @@
-"""All rules, by the names that configs, files and tables use. A new rule is one function and one line here."""
+"""All rules, by the names used in configs, files and tables. A new rule is one function and one entry here."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def valid_options(name: str) -> dict[str, Option]:
 
 
 def look_up(name: str, param: float | None = None) -> RuleSpec:
-    """The registry's line for `name`, once `param` is known to fit it; raises as `get_rule` does."""
+    """The registry's entry for `name`, after checking `param` against it; raises as `get_rule` does."""
     if name not in RULES:
         near = get_close_matches(str(name), RULES, n=1, cutoff=0.3)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -118,7 +118,7 @@ def look_up(name: str, param: float | None = None) -> RuleSpec:
 
 
 def is_gate(spec: RuleSpec) -> bool:
-    """Whether a rule is compared with a truncated target that is not its own: it accepts whatever that one allows."""
+    """Whether a rule accepts whatever a truncated target allows without sampling from it."""
     baseline = spec.matched_baseline
     return not spec.truncates and baseline is not None and RULES[baseline].truncates
 
@@ -137,7 +137,7 @@ def get_rule(name: str, param: float | None = None, **options: Any) -> Rule:
 
 
 def _baseline(spec: RuleSpec, param: float | None, options: Mapping[str, Any]) -> Rule | None:
-    """What a rule is to be compared with: its baseline at the same parameter and the options that they share."""
+    """What a rule is compared with: its baseline at the same parameter and with the options that they share."""
     if spec.matched_baseline is None:
         return None
     shared = {key: options[key] for key in spec.baseline_options}

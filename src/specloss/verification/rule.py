@@ -1,4 +1,4 @@
-"""What all rules share: the bound rule, its closed forms, and verification of a drafted block.
+"""What all rules share: the bound rule, its closed forms, and the verification of a drafted block.
 
 A token rule is a pure function `(p, q, param, **options) -> (y, rho)`; everything here is derived from that pair.
 """
@@ -41,24 +41,24 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A keyword of a rule beside its parameter: a choice of words or a number. `None` as default means derived."""
+    """A keyword of a rule besides its parameter: a word or a number. `None` as default: the rule computes one."""
 
     default: Any
     valid: tuple[str, ...] | Range
 
     def describe(self, name: str) -> str:
-        """What may stand for `name`: its interval, or its words."""
+        """The valid values of `name`: its interval, or its words."""
         return self.valid.describe(name) if isinstance(self.valid, Range) else f"{name} {' | '.join(self.valid)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSpec:
-    """One line of the registry: a function and what has to be known about it.
+    """One entry of the registry: a function and its properties.
 
     `exact` says that the induced distribution is the rule's own target for every (p, q): p itself, or p_A when
-    `truncates`. `baseline_options` are the options that the matched baseline has to share. `allowed(p, param,
+    `truncates`. `baseline_options` are the options that the matched baseline must share. `allowed(p, param,
     options)` gives the rule's set A and `ensemble(p, q, param)` the mixture that a bonus token may be drawn from.
-    `grid` holds the values of the paper's tables (`in_paper`), else values to start with.
+    `grid` holds the values of the paper's tables (`in_paper`), or reasonable values to start with.
     """
 
     function: Callable[..., tuple[Tensor, Tensor]] | None
@@ -94,7 +94,7 @@ class BlockVerdict:
 
 
 def at_least_float32(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Distributions [..., vocab], those in half precision widened and renormalised: they may sum to 1 +- a percent."""
+    """Distributions [..., vocab]; half precision, whose sums may be off by a percent, is widened and renormalised."""
     half = (torch.bfloat16, torch.float16)
     return tuple(normalise(t.float(), t.float()) if t.dtype in half else t for t in tensors)
 
@@ -115,7 +115,7 @@ class Rule:
         options: Mapping[str, Any],
         baseline: Rule | None = None,
     ) -> None:
-        """`baseline` is the matched baseline, bound as well; None for standard SD."""
+        """`baseline` is the matched baseline, also bound; None for standard SD."""
         self.name = name
         self.spec = spec
         self.param = param
@@ -132,27 +132,27 @@ class Rule:
 
     @property
     def matched_baseline(self) -> str | None:
-        """Name of the rule this one must be compared with: lossless decoding of the distribution it aims at."""
+        """Name of the rule that this one is compared with: lossless decoding of the distribution it aims at."""
         return self.spec.matched_baseline
 
     @property
     def baseline_options(self) -> tuple[str, ...]:
-        """Names of the options that the matched baseline has to share with this rule to be its match."""
+        """Names of the options that the matched baseline must share with this rule."""
         return self.spec.baseline_options
 
     @property
     def compares_truncated(self) -> bool:
-        """Whether it is compared with a truncated target p_A: the truncation baselines, and the gates by theirs."""
+        """Whether it is compared with a truncated target p_A: truncation baselines are, and gates through theirs."""
         return self.spec.truncates or (self.baseline is not None and self.baseline.spec.truncates)
 
     @property
     def lossless(self) -> bool:
-        """Whether the emitted text is distributed exactly as the target's own for any p and q."""
+        """Whether the emitted text has exactly the target's distribution, for any p and q."""
         return self.spec.exact and not self.spec.truncates
 
     @property
     def bonus_needs_q(self) -> bool:
-        """Whether the bonus token comes from a mixture with the draft, which then has to run one position further."""
+        """Whether the bonus token comes from a mixture with the draft, which must then run one position further."""
         return self.options.get("bonus") == "r"
 
     def __call__(self, p: Tensor, q: Tensor, param: float | None = None) -> tuple[Tensor, Tensor]:
@@ -183,7 +183,7 @@ class Rule:
     def bonus(self, p: Tensor, q: Tensor | None = None) -> Tensor:
         """Distribution [..., vocab] of the bonus token after a fully kept block; `q` only if `bonus_needs_q`.
 
-        Raises ValueError if `q` is needed and missing.
+        Raises ValueError if `q` is needed but missing.
         """
         if self.bonus_needs_q:
             if q is None:
@@ -231,7 +231,7 @@ class Rule:
     def expected_accepted(self, accept_prob: Tensor) -> Tensor:
         """Mean number [batch] of kept tokens given the drafted ones, from `BlockVerdict.accept_prob` [batch, gamma].
 
-        It averages over the coin flips instead of throwing them, so block efficiency has less variance.
+        It averages over the coin flips instead of tossing them, so block efficiency has less variance.
         """
         return self.survival(accept_prob).sum(-1)
 

@@ -2,7 +2,7 @@
 
 `y` is the accepted mass, `0 <= y <= q`: a draft token x ~ q is kept with probability `y(x) / q(x)`. `rho` is the
 residual, the distribution of the token that is emitted instead of a rejected one. The registry binds names,
-parameter ranges and options; the functions trust their arguments and raise nothing.
+parameter ranges and options; the functions trust their arguments and do no checks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from specloss.verification.distributions import normalise, speculative, truncate
 
 Mass = tuple[Tensor, Tensor]  # (y, rho), both [..., vocab]
 CAPS = ("nowhere", "inside", "outside", "everywhere")  # Table 6: where the ceiling p / l applies
-TAILS = ("keep", "drop")  # and what becomes of the tail that does not overshoot
+TAILS = ("keep", "drop")  # and what happens to the tail that does not overshoot
 
 
 def standard_sd(p: Tensor, q: Tensor, param: None = None) -> Mass:
@@ -24,12 +24,12 @@ def standard_sd(p: Tensor, q: Tensor, param: None = None) -> Mass:
 
 
 def min_p_sampling(p: Tensor, q: Tensor, p_base: float) -> Mass:
-    """Lossless decoding of the min-p truncated target (Nguyen et al. 2025), the match of SpecCascade."""
+    """Lossless decoding of the min-p truncated target (Nguyen et al. 2025), SpecCascade's matched baseline."""
     return speculative(truncate(p, min_p_set(p, p_base)), q)
 
 
 def eta_sampling(p: Tensor, q: Tensor, epsilon: float, *, delta: float | None = None) -> Mass:
-    """Lossless decoding of the eta truncated target (Hewitt et al. 2022), the match of typical acceptance."""
+    """Lossless decoding of the eta truncated target (Hewitt et al. 2022), typical acceptance's matched baseline."""
     return speculative(truncate(p, eta_set(p, epsilon, delta)), q)
 
 
@@ -62,7 +62,7 @@ def typical_acceptance(
 
 
 def ceiling(p: Tensor, l: float) -> Tensor:  # noqa: E741
-    """`p / l` [..., vocab]; an l that single precision would take for zero is raised to one that it can divide by."""
+    """`p / l` [..., vocab]; an l that underflows in single precision is raised to one that it can divide by."""
     return p / max(l, 1e-30)
 
 

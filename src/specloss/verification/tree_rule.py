@@ -39,7 +39,7 @@ class TreeVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeForm:
-    """How a registered rule verifies trees: one line of `TREE_FORMS`.
+    """How a registered rule verifies trees: one entry of `TREE_FORMS`.
 
     `accept(siblings, param, **options) -> (accept_prob, threshold)`, each [batch, nodes] or a number. `mixes`: the
     running target starts from the rule's own mixture of p and q instead of p (p_A for truncation baselines).
@@ -60,7 +60,7 @@ class TreeRule:
     SpecInfer, Miao et al. 2024). As p' loses every rejected child, pi of a child is the chance of keeping it: no rule
     has a coupling loss here, and there is nothing for a maximal coupling to gain.
 
-    A p' without any mass cannot come up but by rounding; then the next token is drawn from what p' started at.
+    Only rounding can leave p' without any mass; then the next token is drawn from what p' started at.
     """
 
     def __init__(self, chain: Rule, form: TreeForm, options: Mapping[str, Any]) -> None:
@@ -79,17 +79,17 @@ class TreeRule:
 
     @property
     def matched_baseline(self) -> str | None:
-        """Name of the rule this one must be compared with: lossless decoding of the distribution it aims at."""
+        """Name of the rule that this one is compared with: lossless decoding of the distribution it aims at."""
         return self.chain.matched_baseline
 
     @property
     def lossless(self) -> bool:
-        """Whether the emitted text is distributed exactly as the target's own on any tree."""
+        """Whether the emitted text has exactly the target's distribution, on any tree."""
         return self.chain.lossless
 
     @property
     def needs_q(self) -> bool:
-        """Whether `q` has to be given at every node with children; at leaves too if `bonus_needs_q`."""
+        """Whether `q` must be given at every node with children, and at leaves too if `bonus_needs_q`."""
         return self.form.mixes
 
     @property

@@ -1,7 +1,7 @@
 """Which rules verify trees and how: each form is one function `(siblings, param, **options) -> (accept, threshold)`.
 
 `accept` is the probability that a node is kept when it is tried, `threshold` what its mass was compared with; each is
-[batch, nodes] or a number. The functions trust their arguments. A new tree form is one function and one line here;
+[batch, nodes] or a number. The functions trust their arguments. A new tree form is one function and one entry here;
 names, parameters and ranges are those of the rules for chains.
 """
 

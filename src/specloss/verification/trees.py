@@ -1,7 +1,7 @@
-"""A batch of drafted trees, and what is known of each node among its siblings. Knows nothing of rules.
+"""A batch of drafted trees, and what is known about each node among its siblings. Knows nothing about rules.
 
 Siblings are deterministic proposals (the draft's best tokens), tried in order against a running target p'. How a node
-is tried depends on its parent's distribution and the siblings before it alone, so all nodes are computed at once: no
+is tried depends only on its parent's distribution and the siblings before it, so all nodes are computed at once: no
 loop over siblings, and nothing read back from the device.
 """
 
@@ -92,7 +92,7 @@ class Tree:
 
 
 class Siblings:
-    """What an accept function may know of each node among its siblings; tensors are [batch, nodes].
+    """What an accept function may know about each node among its siblings; tensors are [batch, nodes].
 
     `mass` is p'(x), after the siblings before it were rejected; `compared`, `peak` and `entropy` are those of the
     distribution that thresholds come from: with `residual` p', else the original p at the parent.

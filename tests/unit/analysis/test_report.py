@@ -25,7 +25,7 @@ from specloss.experiment.study import Study
 from specloss.reviewer.names import find_table_cell
 
 CONFIG = "config/demo.yaml"
-REMAKE = "docs/example is of an older report: make it again as docs/example/README.md says"
+REMAKE = "docs/example is of an older report: make it again as docs/example_report.md says"
 
 
 class Page(HTMLParser):

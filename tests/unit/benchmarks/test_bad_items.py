@@ -37,8 +37,8 @@ BAD_ROWS = [
     (b'{"id": "b"}', "'prompt' or 'messages' is missing; there are: id"),
     (b'{"id": "b", "prompt": ""}', "'prompt' is empty"),
     (b'{"id": "b", "prompt": "  \\n"}', "'prompt' is empty"),
-    (b'{"id": "b", "prompt": ["21?"]}', "'prompt' must be a text, got ['21?']"),
-    (b'{"id": "b", "prompt": true}', "'prompt' must be a text, got True"),
+    (b'{"id": "b", "prompt": ["21?"]}', "'prompt' must be a string, got ['21?']"),
+    (b'{"id": "b", "prompt": true}', "'prompt' must be a string, got True"),
     (b'{"id": "b", "prompt": "\\ud800"}', "'prompt' has half of a surrogate pair"),
     (b'{"id": "a", "prompt": "22?"}', "id 'a' is also that of FILE row 1"),
     (b'{"id": "b", "prompt": "\xff"}', "not UTF-8 text (byte 23 of the line)"),
@@ -48,12 +48,12 @@ BAD_ROWS = [
     (b"[" * 100_000, "not JSON"),
     (b'{"id": "b", "prompt": "' + b"21*07" * 60 + b'?"}', "the prompt has 301 tokens; it must have between 1 and 255"),
     (b'{"id": "b", "messages": {}}', "'messages' must be a list, got {}"),
-    (b'{"id": "b", "messages": []}', "'messages' must end with a message of the user"),
+    (b'{"id": "b", "messages": []}', "'messages' must end with a user message"),
     (b'{"id": "b", "messages": ["hello"]}', "message 1 must be an object with 'role' and 'content', got 'hello'"),
     (b'{"id": "b", "messages": [{"role": "user"}]}', "message 1: 'content' is missing"),
     (b'{"id": "b", "messages": [{"role": "bot", "content": "x"}]}', "'role' must be one of system, user, assistant"),
     (b'{"id": "b", "messages": [{"role": "user", "content": "22?"}]}', "has no chat template"),
-    (b'{"id": "b", "prompt": "22?", "reference": {"x": 1}}', "'reference' must be a text"),
+    (b'{"id": "b", "prompt": "22?", "reference": {"x": 1}}', "'reference' must be a string"),
 ]
 
 
@@ -97,7 +97,7 @@ def test_parquet_has_the_rows_of_json_lines(tmp_path):
 
 @pytest.mark.parametrize("problems", [0, -1, 4])
 def test_more_problems_than_there_are_or_none_are_refused(problems):
-    with pytest.raises(BenchmarkError, match=rf"problems must be 1 to 3, how many there are, got {problems}"):
+    with pytest.raises(BenchmarkError, match=rf"problems must be from 1 to 3, the number available, got {problems}"):
         get_benchmark("gsm8k").load(file=str(OURS / "gsm8k.jsonl"), problems=problems)
 
 

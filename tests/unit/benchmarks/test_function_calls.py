@@ -318,7 +318,7 @@ def test_questions_without_answers_are_refused(tmp_path):
     with pytest.raises(BenchmarkError, match="belong together"):
         bfcl.load(file=str(OURS / "bfcl.jsonl"))
     (tmp_path / "a.jsonl").write_text('{"id": "other", "ground_truth": [{"f": {}}]}\n')
-    with pytest.raises(BenchmarkError, match=r"bfcl.jsonl row 1: there is no answer to id 'parallel_multiple_0'"):
+    with pytest.raises(BenchmarkError, match=r"bfcl.jsonl row 1: there is no answer for id 'parallel_multiple_0'"):
         bfcl.load(file=str(OURS / "bfcl.jsonl"), answers_file=str(tmp_path / "a.jsonl"))
 
 

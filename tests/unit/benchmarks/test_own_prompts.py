@@ -46,7 +46,7 @@ def test_an_answer_is_graded_as_asked(by, reference, text, grade):
     "by, reference, words",
     [
         ("choice", "red", "f row 1: 'reference' must be a capital letter, got 'red'"),
-        ("regex", "(red", "f row 1: 'reference' is no regular expression"),
+        ("regex", "(red", "f row 1: 'reference' is not a regular expression"),
         ("exact", None, "grading by exact needs references"),
     ],
 )

@@ -73,8 +73,8 @@ def test_a_gguf_file_is_loaded_from_its_path_not_from_the_working_directory(gguf
     "damage, words",
     [
         (lambda path: path.write_bytes(path.read_bytes()[:-1000]), "GGUF"),
-        (lambda path: path.write_bytes(path.read_bytes()[:2000]), "damaged or cut"),
-        (lambda path: path.write_bytes(b"GGUF"), "damaged or cut"),
+        (lambda path: path.write_bytes(path.read_bytes()[:2000]), "damaged or truncated"),
+        (lambda path: path.write_bytes(b"GGUF"), "damaged or truncated"),
         (lambda path: path.write_bytes(b"PK\x03\x04 a wheel"), "not a GGUF file"),
         (lambda path: path.unlink(), "no such GGUF file"),
         (lambda path: write_gguf(path, architecture="rwkv9"), "rwkv9"),
@@ -91,7 +91,7 @@ def test_a_bad_gguf_file_is_one_line_with_its_name(tmp_path, damage, words):
 NOT_SERVED = [  # what a model's config.json has, and what is said of it
     ({"model_type": "nonesuch"}, "nonesuch"),
     ({"model_type": None}, "model_type"),
-    ({"model_type": "t5"}, "model type t5 is no causal language model"),
+    ({"model_type": "t5"}, "model type t5 is not a causal language model"),
     ({"model_type": "mamba"}, "it keeps a state; only full attention can be rolled back"),
     ({"model_type": "rwkv"}, "it keeps a state"),
     ({"model_type": "qwen3_next"}, "it keeps a state"),
@@ -211,7 +211,7 @@ def test_a_pair_says_in_which_types_its_tokens_depend_on_the_batch(dtype):
 def test_end_of_sequence_tokens_are_the_configs_if_it_names_some():
     pair = load_pair(target=DEMO / "target", draft=DEMO / "draft", device="cpu", eos=["#", 0])
     assert pair.eos_ids == (pair.tokenizer.convert_tokens_to_ids("#"), 0)
-    assert "'nonesuch' is no token" in refused(DEMO / "target", eos=["nonesuch"])
+    assert "'nonesuch' is not a token" in refused(DEMO / "target", eos=["nonesuch"])
     assert "999" in refused(DEMO / "target", eos=[999])
 
 

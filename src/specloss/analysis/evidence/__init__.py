@@ -1,1 +1,1 @@
-"""What is known of an experiment: sums over its files, intervals, verdicts, findings and the sizes they need."""
+"""The evidence of an experiment: sums over its files, intervals, verdicts, findings and required sizes."""

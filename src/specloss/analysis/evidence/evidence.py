@@ -1,4 +1,4 @@
-"""All that tables, figures and findings are made of: the experiment, its summary and its bootstrap."""
+"""The evidence behind tables, figures and findings: the experiment, its summary and its bootstrap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specloss.experiment.study import Place, Setting, Study
 
 @dataclass(frozen=True)
 class Evidence:
-    """Read once, used by all."""
+    """The evidence, read once and shared by all outputs."""
 
     study: Study
     summary: pd.DataFrame
@@ -47,7 +47,7 @@ class Evidence:
         return interval(self.bootstrap.difference(metric, places, settings, [self.study.lossless]))
 
     def contrast(self, places: list[Place], settings: list[Setting], baselines: list[Setting]) -> Contrast:
-        """Settings less baselines, with all that a verdict needs."""
+        """Settings minus baselines, with everything that a verdict needs."""
         boot, pair = self.bootstrap, places[0].pair
         if why := self.why_missing(places, [*settings, *baselines]):
             return Contrast(MISSING, MISSING, MISSING, MISSING, why=why)
@@ -67,7 +67,7 @@ class Evidence:
         )
 
     def _won_and_lost(self, places: list[Place], settings: list[Setting], baselines: list[Setting]) -> tuple[int, int]:
-        """Problems with a larger and with a smaller share of right answers, over all seeds and settings."""
+        """How many problems have a larger, and how many a smaller share of correct answers, over seeds and settings."""
         won = lost = 0
         for place in places:
             share = [
@@ -86,9 +86,9 @@ class Evidence:
     def reason(
         self, values: Mapping[str, float], places: list[Place], settings: list[Setting], intervals: bool = False
     ) -> str:
-        """What a CSV says of a row's empty fields: which cells are missing and why, or what was not measured.
+        """What a CSV says about a row's empty fields: which cells are missing and why, or what was not measured.
 
-        With `intervals` also why those that there should be are not there.
+        With `intervals`, also why expected intervals are absent.
         """
         if why := self.why_missing(places, settings):
             return why
@@ -112,7 +112,7 @@ class Evidence:
 
     @cached_property
     def _statuses(self) -> dict[tuple[Place, Setting], list[str]]:
-        """Of each setting at each place, the status of its cells."""
+        """The status of the cells of each setting at each place."""
         found: dict[tuple[Place, Setting], list[str]] = {}
         for row in self.summary.to_dict("records"):
             param = None if pd.isna(row["param"]) else row["param"]

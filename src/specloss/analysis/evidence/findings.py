@@ -1,7 +1,7 @@
-"""The paper's findings, checked on this experiment: computed, with intervals, and said as they come out.
+"""The paper's findings, checked on this experiment: computed, with intervals, and reported whichever way they come out.
 
 Each claim is one-sided and has three outcomes beside "missing": true (the 95 % interval lies where the claim says),
-false (it lies where the claim says it does not) and "not distinguishable" (it does not tell at this size).
+false (it lies where the claim says it does not) and "not distinguishable" (this size cannot tell).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> list[Finding]:
 
 
 def _with_reason(evidence: Evidence, finding: Finding | None, settings: list[Setting]) -> Finding | None:
-    """The finding with what is missing of the cells that it needs. One that cannot be told says that and no more."""
+    """The finding with the missing cells that it needs. One that cannot be decided says only that."""
     if finding is None:
         return None
     why = evidence.why_missing(evidence.places(finding.pair), settings)
@@ -295,7 +295,7 @@ def _claim(effect: Interval, true: Callable[[float], bool]) -> Holds:
 
 
 def _all(*parts: Holds) -> Holds:
-    """All parts hold; one that does not makes the whole false, one that does not tell makes it not distinguishable."""
+    """True if all parts hold, false if one does not, else "not distinguishable"."""
     for outcome in ("missing", "false", "not distinguishable"):
         if outcome in parts:
             return outcome  # type: ignore[return-value]

@@ -1,11 +1,12 @@
-"""How many problems and seeds a verdict needs, and how long decoding them takes, by an experiment that is there.
+"""How many problems and seeds a verdict needs, and how long decoding them takes, estimated from a finished pilot.
 
 The pilot tells how much the accuracy difference of a setting and its baseline varies from problem to problem and, for
 one problem, from seed to seed; with N problems and S seeds the variance of the mean is (between + within / S) / N. More
-seeds thus help with the second part alone. "Faster and not worse" takes two one-sided tests, each at half of what the
-confidence leaves, over the comparisons if those are adjusted for (the strictest step of Holm, so the plan is on the
-safe side); the power of both is taken as the product of each one's. A plan delivers its power within 3 points if the
-noise is as in the pilot; within 6 where few problems are planned, as the accuracy then moves in steps of a test's size.
+seeds therefore reduce only the second part. "Faster and not worse" takes two one-sided tests, each at level
+(1 - confidence) / 2, divided by the number of comparisons if those are adjusted for (the strictest step of Holm, so the
+plan is on the safe side); the power of both is taken to be the product of their powers. A plan delivers its power
+within 3 points if the noise is as in the pilot; within 6 where few problems are planned, as the accuracy then moves in
+steps of a test's size.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Noise:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a verdict must be able to tell: `difference` is the true accuracy difference (points), `ratio` the speed's.
+    """What a verdict must detect: `difference` is the true accuracy difference (points), `ratio` the true speed ratio.
 
-    A ratio of at most 1 asks for "not worse" alone.
+    With a ratio of at most 1, only "not worse" is asked for.
     """
 
     difference: float
@@ -66,7 +67,7 @@ class Aim:
 
 @dataclass(frozen=True)
 class Size:
-    """A plan: so many problems of each benchmark under so many seeds. None: no number of problems is enough."""
+    """A plan: the problems of each benchmark and the seeds. None: no number of problems is enough."""
 
     problems: int | None
     seeds: int
@@ -131,7 +132,7 @@ def size(aim: Aim, noise: Noise, seeds: int, analysis: Analysis, benchmarks: int
 
 
 def cheapest(sizes: Sequence[Size], at_most: int | None) -> Size | None:
-    """The plan with the fewest answers whose problems there are; of equals the one with fewer seeds."""
+    """The plan with the fewest answers among those with enough problems available; ties go to fewer seeds."""
     fitting = [s for s in sizes if s.problems is not None and (at_most is None or s.problems <= at_most)]
     return min(fitting, key=lambda s: (s.answers, s.seeds)) if fitting else None
 
@@ -139,7 +140,7 @@ def cheapest(sizes: Sequence[Size], at_most: int | None) -> Size | None:
 def plan_sizes(
     evidence: Evidence, difference: float = 0.0, most_seeds: int = 5, at_most: int | None = None
 ) -> pd.DataFrame:
-    """A row per setting and pair: what "faster and not worse" over all benchmarks needs, by this pilot.
+    """A row per setting and pair: what "faster and not worse" over all benchmarks needs, judging by this pilot.
 
     `difference` is the true accuracy difference to assume. Columns: pair, method, param, against, `pilot_difference`,
     `pilot_high` (the upper end of its interval), `pilot_speed`, `aim`, `problems` (of each benchmark) and `seeds` (NaN:
@@ -214,7 +215,7 @@ def experiment_hours(evidence: Evidence, planned: Size) -> float:
 
 
 def with_options(evidence: Evidence, margin: float | None, chance: float | None) -> Evidence:
-    """The evidence under another margin and power than its config's. ConfigError outside of the keys' ranges."""
+    """The evidence with another margin and power than its config's. ConfigError outside the keys' ranges."""
     given = {"margin": margin, "power": chance}
     analysis = evidence.study.analysis.model_dump() | {
         name: value for name, value in given.items() if value is not None
@@ -232,7 +233,7 @@ def plan_text(evidence: Evidence, planned: pd.DataFrame, difference: float) -> l
         setting = Setting(row["method"], None if pd.isna(row["param"]) else row["param"])
         name = f"{row['pair']}: {setting.label}" if len(study.pairs) > 1 else setting.label
         if pd.isna(row.get("problems")):
-            why = row["aim"] if pd.isna(row.get("pilot_speed")) else "not to be reached with the problems allowed"
+            why = row["aim"] if pd.isna(row.get("pilot_speed")) else "out of reach with the problems allowed"
             lines.append(f"{name:28} against {row['against']}: {why}")
             continue
         against = " (which contradicts the assumption)" if row["pilot_high"] < difference else ""
@@ -244,10 +245,10 @@ def plan_text(evidence: Evidence, planned: pd.DataFrame, difference: float) -> l
     adjusted = "" if analysis.multiplicity == "none" else f", adjusted for {len(planned)} comparisons"
     lines.append(
         f"Power {analysis.power:g} at a margin of {analysis.margin:g} points and a true difference of {difference:g}"
-        f"{adjusted}, if noise is as the pilot's: to 3 points, or to 6 where fewer than {COARSE} problems are planned, "
-        "since then single problems decide. Hours are those of one pair's device at the pilot's speed, without "
-        "loading; the pilot has "
-        f"{len(evidence.bootstrap.problems[study.places[0]])} problems x {len(study.seeds)} seeds."
+        f"{adjusted}, if the noise is as in the pilot; accurate to 3 points, or to 6 where fewer than {COARSE} "
+        "problems are planned, because single problems then decide. Hours are those of one pair's device at the "
+        f"pilot's speed, without loading; the pilot has {len(evidence.bootstrap.problems[study.places[0]])} problems x "
+        f"{len(study.seeds)} seeds."
     )
     reached = planned.dropna(subset=["problems"]) if "problems" in planned else planned.iloc[:0]
     if len(reached):

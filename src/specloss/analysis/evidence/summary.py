@@ -86,7 +86,7 @@ def read_summary(experiment_json: Path, results: Path) -> pd.DataFrame:
 
 
 def read_problems(experiment_json: Path, results: Path) -> pd.DataFrame:
-    """`problems.parquet` of the experiment: a row per (whole cell, problem), with sums that any ratio is made of."""
+    """`problems.parquet` of the experiment: a row per (complete cell, problem), with the sums behind ratios."""
     return _read(experiment_json, results, PROBLEMS)
 
 
@@ -175,10 +175,10 @@ def _if_traced(column: str, term: str) -> str:
 
 
 def _drop_uneven(study: Study, problems: pd.DataFrame, status: list[str]) -> list[str]:
-    """Mark cells whose problems are not those of the others of their pair and benchmark: no comparison is paired then.
+    """Mark cells whose problems differ from those of other cells of their pair and benchmark: they cannot be paired.
 
-    Right is the largest set, of equally large ones the most frequent, of equally frequent ones the first. Nor may a
-    cell have fewer answers to them than another.
+    The largest set counts as right, then the most frequent, then the first. A cell with fewer answers per problem than
+    another is marked, too.
     """
     sets = {number: frozenset(cell) for number, cell in problems.groupby("cell")["index"]}
     answers = problems.groupby("cell")["samples"].sum()
@@ -236,7 +236,7 @@ def _ratios(sums: pd.DataFrame, study: Study) -> pd.DataFrame:
 
 
 def _write(frame: pd.DataFrame, path: Path, study: Study) -> None:
-    """Parquet, whole or not at all, with what made it in the file's metadata."""
+    """Write Parquet atomically, with its provenance in the file's metadata."""
     table = pa.Table.from_pandas(frame, preserve_index=False)
     made = {"specloss_version": VERSION, "config_hash": config_hash(study.config), "source": study.source}
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), **made})

@@ -1,4 +1,4 @@
-"""Verdicts that came from a sandbox that did not keep what is essential: the report says so."""
+"""Verdicts from a sandbox that could not keep an essential promise; the report warns of them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Faster and not worse? A verdict on settings against what they are compared with, and how often it may be wrong.
+"""Faster and not worse? Verdicts on settings against their baselines, and how often verdicts may be wrong.
 
-Four claims are tested, each one-sided at half of what the confidence leaves (2.5 % for 95 %), by the estimate over its
+Four claims are tested, each one-sided at level (1 - confidence) / 2 (2.5 % for 95 %), by the estimate over its
 standard error from the bootstrap over problems (t with problems - 1 degrees of freedom):
 
     not worse   the accuracy difference is above -margin
@@ -9,9 +9,9 @@ standard error from the bootstrap over problems (t with problems - 1 degrees of 
     slower      it is below 1
 
 Over a table each kind of claim is adjusted for the number of comparisons (Holm by default). "faster and not worse"
-takes two claims that both hold, so it errs no more often than either.
+needs two claims to hold, so it is wrong no more often than either.
 
-A bootstrap sees no noise where hardly an answer differs: with 0 of 100 problems lost its interval is [0, 0], though a
+A bootstrap sees no noise where hardly any answer differs: with 0 of 100 problems lost its interval is [0, 0], though a
 true loss of 2 points looks so 13 times in 100. So for "not worse" the standard error is never taken for less than that
 of the rarest way to lose the margin: a share `margin` of the problems lost under all seeds, none gained.
 """
@@ -38,7 +38,7 @@ ADJUSTED = {"holm": "Holm", "bh": "Benjamini-Hochberg", "none": "none"}
 
 @dataclass(frozen=True)
 class Contrast:
-    """Settings less their baselines, paired by problem.
+    """Settings minus their baselines, paired by problem.
 
     `accuracy` in points; `speed` a ratio, `log_speed` its logarithm; `won` and `lost` the problems with more and with
     fewer right answers; `problems` at each benchmark; `why` says why there are no numbers, if so.
@@ -55,7 +55,7 @@ class Contrast:
 
     @property
     def absent(self) -> str:
-        """What to say in place of a number that is NaN; '' if none is, but for the ends of intervals."""
+        """What to print for a number that is NaN; '' if none is, leaving aside the ends of intervals."""
         return self.why or (NOT_GRADED if self.accuracy.missing else "")
 
     @property
@@ -77,8 +77,8 @@ class Contrast:
 class Verdict:
     """A name among those of `definitions`; p values are adjusted over the table.
 
-    Of what could not be decided the smallest effects that would have been seen: `loss` in points, `gain` in percent of
-    the baseline's speed; NaN where it was decided.
+    Where nothing could be decided, the smallest effects that would have been detected: `loss` in points, `gain` in
+    percent of the baseline's speed; else NaN.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The name, with what this size could have found if it found nothing."""
+        """The verdict's name, with what this size could have detected if it decided nothing."""
         return f"{self.name} ({self.found})" if self.found else self.name
 
 
@@ -157,7 +157,7 @@ def error_floor(margin: float, problems: Sequence[int]) -> float:
 
 
 def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
-    """Adjusted p values over all that are there."""
+    """p values adjusted over all that are not NaN."""
     p = np.asarray(p, float)
     there = ~np.isnan(p)
     if multiplicity == "none" or not there.any():
@@ -168,7 +168,7 @@ def adjust(p: NDArray[np.float64], multiplicity: str) -> NDArray[np.float64]:
 
 
 def judge(contrasts: Sequence[Contrast], analysis: Analysis) -> list[Verdict]:
-    """A verdict on each of a table's comparisons, adjusted for those that are there."""
+    """A verdict on each of a table's comparisons, adjusted for those that can be tested."""
     there = [c for c in contrasts if not (c.speed.missing or c.speed.too_few)]
     if not there:
         return [Verdict(FEW if c.speed.too_few else MISSING) for c in contrasts]
@@ -214,15 +214,15 @@ def smallest_effect(error: float, analysis: Analysis) -> float:
 
 
 def definitions(analysis: Analysis) -> dict[str, str]:
-    """What each verdict says."""
+    """What each verdict means."""
     margin = f"{analysis.margin:g} points"
     return {
-        FASTER: f"speed is above the baseline's, and accuracy lies above the baseline's less {margin} (the margin)",
+        FASTER: f"speed is above the baseline's, and accuracy is shown to lose less than {margin} (the margin)",
         FASTER_BUT_WORSE: "speed is above the baseline's; accuracy is below it, and not shown to be within the margin",
         WORSE: "accuracy is below the baseline's, and not shown to be within the margin; no gain in speed is shown",
-        NOT_FASTER: "speed is below the baseline's or the same throughout; accuracy is not shown to be worse",
-        UNCLEAR: "none of these is shown; in brackets the smallest effects that one comparison of this size finds "
-        f"with {100 * analysis.power:g} % power",
+        NOT_FASTER: "speed is below the baseline's, or the same on every problem; accuracy is not shown to be worse",
+        UNCLEAR: "none of these is shown; in brackets, the smallest effects that one comparison of "
+        f"this size would detect with {100 * analysis.power:g} % power",
         NOT_GRADED: "the problems have no reference answers",
         FEW: f"there are {TOO_FEW}, which do not say how much problems differ",
         MISSING: "a cell that the comparison needs is missing",
@@ -230,7 +230,7 @@ def definitions(analysis: Analysis) -> dict[str, str]:
 
 
 def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[str]) -> str:
-    """How to read a table's verdicts: of those `named`, each definition once, and how often they may be wrong."""
+    """How to read a table's verdicts: the definition of each one `named`, and how often they may be wrong."""
     level = f"{100 * (1 - analysis.confidence) / 2:g} %"
     over = f"the {comparisons} comparisons of this table"
     if MISSING in named or FEW in named:
@@ -240,11 +240,12 @@ def explain(analysis: Analysis, comparisons: int, speed: str, named: Sequence[st
         f"false claim of one kind (not worse, worse, faster, slower) is at most {level}",
         "bh": f"adjusted with Benjamini-Hochberg over {over}: of its claims of "
         f"one kind (not worse, worse, faster, slower) at most {level} are expected to be false",
-        "none": f"not adjusted for {over}: each claim errs in {level} of cases",
+        "none": f"not adjusted for {over}: each claim is wrong in {level} of cases where it does not hold",
     }[analysis.multiplicity]
     said = "; ".join(f"'{name}': {text}" for name, text in definitions(analysis).items() if name in named)
     return (
-        f"Intervals are {100 * analysis.confidence:g} %, from a bootstrap over problems, paired, each by itself. "
-        "p is that of an exact McNemar test, in which a problem is won or lost by its right answers over all seeds. "
+        f"Intervals are {100 * analysis.confidence:g} %, from a paired bootstrap over problems, not adjusted "
+        "for the number of comparisons. "
+        "p is from an exact McNemar test in which a problem is won or lost by its correct answers over all seeds. "
         f"p values and verdicts are {errs}. Speed is {speed}. Verdicts: {said}."
     )

@@ -27,7 +27,7 @@ MAKERS: dict[str, Callable[[Evidence, int], Plot]] = {
 
 
 def make_figure(name: str, evidence: Evidence, columns: int = 2) -> Plot:
-    """The figure of that name, one of `specloss.analysis.FIGURES`, with so many panels abreast (1 for a phone)."""
+    """The figure of that name, one of `specloss.analysis.FIGURES`, with so many panels side by side (1 for a phone)."""
     if name not in MAKERS:
         raise ValueError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
     with styled(name):

@@ -1,4 +1,4 @@
-"""Figures 3 and 6: what speed costs, block efficiency against accuracy."""
+"""Figures 3 and 6: what speed costs in accuracy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specloss.analysis.evidence.evidence import Evidence
 from specloss.analysis.figures.plot import COLOURS, LOSSLESS_COLOUR, MARKERS, Plot, legend_above, panels
 from specloss.experiment.study import LOSSLESS, Place
 
-OFFSETS = ((4, 4), (4, -9), (-14, 4), (-14, -9))  # points; labels of different methods keep out of each other's way
+OFFSETS = ((4, 4), (4, -9), (-14, 4), (-14, -9))  # points; labels of different methods do not overlap
 
 
 def truncation(evidence: Evidence, columns: int = 2) -> Plot:
@@ -55,7 +55,7 @@ def _frontier(evidence: Evidence, name: str, title: str, methods: list[str], col
 
 
 def _mark(axes: Axes, data: pd.DataFrame) -> dict[str, str]:
-    """A mark without colour over each point, for a page to take hold of, and what to say there."""
+    """An invisible mark over each point, to which a page attaches the text shown on hover."""
     hover = {}
     for number, row in data[data["be"].notna()].iterrows():
         axes.plot(row["be"], row["accuracy"], "o", markersize=9, alpha=0, gid=f"point-{number}", zorder=9)

@@ -29,7 +29,7 @@ def gap_by_level(evidence: Evidence, columns: int = 2) -> Plot:
         "fig1_gap_by_level",
         "Accuracy gap of each gate by difficulty",
         "Accuracy panels: the mean over parameters of the gate, of its matched truncation baseline and of the lossless "
-        "run. Gap panels: gate less baseline at each parameter (thin) and averaged over them (thick, with the paired "
+        "run. Gap panels: gate minus baseline at each parameter (thin) and averaged over them (thick, with the paired "
         "95 % interval over problems); below zero the gate loses accuracy that truncation alone does not.",
         data,
         figure,

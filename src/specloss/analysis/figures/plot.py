@@ -1,4 +1,4 @@
-"""What a figure is, and the look of all: colour-blind-safe, readable in grey, the same bytes for the same data."""
+"""What a figure is, and the style of all: colour-blind safe, readable in grey, the same bytes for the same data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ WIDTH = 3.5  # inches of a panel: two of them are the text width of a page
 
 @dataclass(frozen=True)
 class Plot:
-    """`data` is what the CSV has and all that is drawn; `reading` says in two sentences how to read it.
+    """`data` is the CSV's content and everything that is drawn; `reading` says in two sentences how to read it.
 
     `hover` is what a page shows over a mark: the text of each artist by its gid.
     """
@@ -61,7 +61,7 @@ class Plot:
 
 @contextmanager
 def styled(name: str) -> Iterator[None]:
-    """The style, with SVG identifiers that depend on the figure's name alone."""
+    """The style, with SVG identifiers that depend only on the figure's name."""
     with mpl.rc_context({**SETTINGS, "svg.hashsalt": name, "svg.fonttype": "path", "pdf.fonttype": 42}):
         yield
 
@@ -78,7 +78,7 @@ def panels(count: int, columns: int, height: float = 2.4) -> tuple[Figure, list[
 
 
 def legend_above(figure: Figure, axes: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all panels, above them, in as many columns as long labels leave room for."""
+    """One legend above all panels, with as many columns as fit."""
     entries: dict[str, object] = {}
     for panel in axes:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
@@ -101,7 +101,7 @@ def draw(figure: Figure, name: str, suffix: str, target: Path | IO[bytes]) -> No
 
 
 def save(figure: Figure, name: str, out: Path) -> dict[str, Path]:
-    """Write `out/<name>` as each of `DRAWINGS`, each file whole or not at all; the paths by suffix."""
+    """Write `out/<name>` as each of `DRAWINGS`, atomically; returns the paths by suffix."""
     paths = {suffix: Path(out) / f"{name}.{suffix}" for suffix in DRAWINGS}
     for suffix, path in paths.items():
         with replacing(path) as part:

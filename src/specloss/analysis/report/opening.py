@@ -1,4 +1,4 @@
-"""The verdicts in plain words: which settings may be turned on, which may not, and what this size cannot tell."""
+"""The verdicts in plain words: which settings are safe to use, which are not, and what this size cannot tell."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Group:
 
 @dataclass(frozen=True)
 class PairAnswer:
-    """To one question: a sentence, then the settings by verdict, and what the verdicts say."""
+    """The answer to one question: a sentence, then the settings by verdict, and what each verdict means."""
 
     question: str
     sentence: str
@@ -75,9 +75,9 @@ def scope(evidence: Evidence) -> str:
     over = " and ".join(filter(None, [", ".join(study.benchmarks[:-1]), study.benchmarks[-1]]))
     adjusted = {"holm": "adjusted with Holm", "bh": "adjusted with Benjamini-Hochberg", "none": "not adjusted"}
     return (
-        f"Over {over} together, each benchmark counting the same; margin {analysis.margin:g} accuracy points; claims "
-        f"at {100 * (1 - analysis.confidence) / 2:g} %, {adjusted[analysis.multiplicity]} over all settings; speed is "
-        f"{SPEEDS[analysis.speed]}. By benchmark they are in the tables below."
+        f"Over {over} together, with equal weight for each benchmark; margin {analysis.margin:g} accuracy points; "
+        f"claims at {100 * (1 - analysis.confidence) / 2:g} %, {adjusted[analysis.multiplicity]} over all "
+        f"settings; speed is {SPEEDS[analysis.speed]}. The tables below have the verdicts by benchmark."
     )
 
 
@@ -115,8 +115,8 @@ def _numbers(rows: pd.DataFrame, kind: str, verdict: str) -> str:
         parts.append(f"accuracy {_span(rows[f'{kind}_delta_accuracy'], '+.1f')} points")
     if verdict == UNCLEAR:
         losses, gains = (rows[f"{kind}_could_have_found_{name}"].dropna() for name in ("loss", "gain"))
-        found = [f"losses from {_span(losses, '.1f')} points on"] if len(losses) else []
-        found += [f"speed-ups from {_span(gains, '.1f')} % on"] if len(gains) else []
+        found = [f"losses of {_span(losses, '.1f')} points and more"] if len(losses) else []
+        found += [f"speed-ups of {_span(gains, '.1f')} % and more"] if len(gains) else []
         parts.append(f"this size could have found {' and '.join(found)}")
     return "; ".join(parts)
 

@@ -1,4 +1,4 @@
-"""Tables of the ablations: what the ceiling is for, where it applies, and what a better coupling gives for nothing."""
+"""Tables of the ablations: what the ceiling is for, where it applies, and what a better coupling gains for free."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _table1_cells(values: dict[str, Interval], prefix: str, absent: dict[str, st
 
 
 def _trends(evidence: Evidence, pair: str) -> str:
-    """The slope of BE over l for each method with its interval, and whether the paper's trend is there."""
+    """The slope of BE over l for each method with its interval, and whether the paper's trend appears."""
     study, said = evidence.study, []
     for method, grid in study.mixtures_and_ceilings.items():
         if len(grid) > 1:
@@ -77,7 +77,7 @@ def _trends(evidence: Evidence, pair: str) -> str:
 
 
 def table6(evidence: Evidence) -> Table:
-    """The paper's Table 6: where the ceiling applies x what becomes of the tail, averaged over l."""
+    """The paper's Table 6: where the ceiling applies x what happens to the tail, averaged over l."""
     study, rows, shown = evidence.study, [], []
     for pair in study.pairs:
         for method, (cap, tail) in study.capped.items():

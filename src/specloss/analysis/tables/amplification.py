@@ -80,7 +80,7 @@ def table7(first: Evidence, second: Evidence) -> Table:
     gates = {gate: both.shared(gate) for gate in single.gates if gate in eagle.gates}
     gates = {gate: grid for gate, grid in gates.items() if grid}
     if not gates:
-        raise TableError(f"{NAME}: {single.name} and {eagle.name} have no gate at the same parameters in common")
+        raise TableError(f"{NAME}: {single.name} and {eagle.name} share no gate at the same parameters")
     rows, shown = [], []
     for one, other in both.pairs:
         for gate, params in gates.items():
@@ -188,7 +188,7 @@ def _reading(both: Frameworks, gates: dict[str, list[float | None]], rows: list[
     percent = f"{100 * both.single.study.analysis.confidence:g} %"
     grids = "; ".join(f"{gate} at {', '.join(map(format_param, grid))}" for gate, grid in gates.items())
     parts = [
-        f"{both.conventions} Each gate less its matched baseline, averaged over the parameters that both have "
+        f"{both.conventions} Each gate minus its matched baseline, averaged over the parameters that both have "
         f"({grids}) and the seeds. {percent} intervals are bootstraps over problems, {both.pairing}. Amplification is "
         f"the accuracy gap with EAGLE-3 over that with a single draft, with the {percent} "
         "set of Fieller's theorem: 'unbounded' says that the single-draft gap cannot be told from zero, so that no "

@@ -39,7 +39,7 @@ def write_table(name: str, experiment_json: Path, results: Path, out: Path) -> l
 
 
 def write_joined(name: str, first: Path, second: Path, results: Path, out: Path) -> list[Path]:
-    """The same of a table of `JOINED`, from two `experiment.json`, in either order. TableError if they do not fit."""
+    """The same for a table of `JOINED`, from two `experiment.json` in either order. TableError if they do not fit."""
     return write_texts(JOINED[name](Evidence.read(first, results), Evidence.read(second, results)), out)
 
 
@@ -85,7 +85,7 @@ def gaps(evidence: Evidence) -> Table:
     return Table(
         "gaps",
         "Accuracy gap of each gate by level",
-        "Accuracy points of the gate less its matched truncation baseline at the same parameter, with the paired 95 % "
+        "Accuracy points of the gate minus its matched truncation baseline at the same parameter, with the paired 95 % "
         "interval over problems. Below zero the gate loses accuracy that truncation alone does not.",
         rounded(rows, GAP_COLUMNS),
         pd.DataFrame(shown),
@@ -117,13 +117,13 @@ def distortion(evidence: Evidence) -> Table:
         "Distortion beside accuracy",
         names,
         "Means over benchmarks and seeds; the columns after the two percentages are means over the positions at which "
-        "the rule decided. TV(pi, p) is the distance of what the rule emits from the target, overshoot the probability "
-        "mass above the target, coupling loss the acceptance left unused at the same output distribution.",
+        "the rule decided. TV(pi, p) is the distance between the rule's output and the target, overshoot the "
+        "probability mass above the target, coupling loss the acceptance left unused at the same output distribution.",
     )
 
 
 def time(evidence: Evidence) -> Table:
-    """Where the time goes, and the measures of speed, by the convention of what is drafted."""
+    """Where the time goes, and the measures of speed in the convention for chains or trees."""
     names = {
         "draft_share": "draft",
         "verify_share": "verify",

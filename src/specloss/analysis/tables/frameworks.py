@@ -1,6 +1,6 @@
-"""Two experiments over the same benchmarks, one of chains (a draft model) and one of trees (an EAGLE-3 head), joined.
+"""Two experiments over the same benchmarks, joined: one of chains (a draft model), one of trees (an EAGLE-3 head).
 
-Here the table of every rule under both; the matched gaps and their amplification (Table 7) are in `amplification`.
+Here is the table of every rule under both; the matched gaps and their amplification (Table 7) are in `amplification`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "frameworks"
 
 
 class TableError(OneLine, ValueError):
-    """The experiments cannot be joined; the message is one line fit for a user."""
+    """The experiments cannot be joined; the message is one line meant for users."""
 
 
 @dataclass(frozen=True)
@@ -82,13 +82,13 @@ class Frameworks:
 
     @property
     def left_out(self) -> str:
-        """A sentence on the benchmarks that only one of them has; '' if there are none."""
+        """A sentence about benchmarks that only one of them has; '' if there are none."""
         alone = sorted({*self.single.study.benchmarks, *self.eagle.study.benchmarks} - {*self.benchmarks})
         return f"In one of the two experiments alone, so left out: {', '.join(alone)}." if alone else ""
 
     @property
     def conventions(self) -> str:
-        """Which BE is meant on which side."""
+        """A sentence saying which BE is meant on which side."""
         return (
             f"Single draft: {self.single.study.name}; EAGLE-3: {self.eagle.study.name}. BE by each framework's own "
             f"convention: {self.single.study.define('be')} {self.eagle.study.define('be')}"

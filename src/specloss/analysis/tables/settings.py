@@ -1,7 +1,7 @@
-"""The paper's Tables 2 to 5: methods and settings on every benchmark, and below them what each is compared with.
+"""The paper's Tables 2 to 5: methods and settings on every benchmark, and below them each one against its baseline.
 
-Tables 2 and 4 are of chains, Tables 3 and 5 the same of trees, by the EAGLE-3 convention. Where the paper prints a cell
-of the same table, method, parameter and benchmark, its number stands beside ours.
+Tables 2 and 4 cover chains; Tables 3 and 5 are the same for trees, in the EAGLE-3 convention. Where the paper prints a
+cell of the same table, method, parameter and benchmark, its number stands beside ours.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ class Line:
 
 
 def table2(evidence: Evidence) -> Table:
-    """Each method averaged over its grid; of trees the paper's Table 3."""
+    """Each method averaged over its grid; for trees this is the paper's Table 3."""
     lines = [Line(method, tuple(grid), averaged=True) for method, grid in evidence.study.methods.items()]
     return _table(evidence, 3 if evidence.study.tree else 2, "Each method, averaged over its parameters", lines)
 
 
 def table4(evidence: Evidence) -> Table:
-    """Every setting; of trees the paper's Table 5."""
+    """Every setting; for trees this is the paper's Table 5."""
     lines = [Line(s.method, (s,), s.param) for grid in evidence.study.methods.values() for s in grid]
     return _table(evidence, 5 if evidence.study.tree else 4, "Every setting", lines)
 
@@ -97,7 +97,7 @@ def verdicts(evidence: Evidence) -> Table:
         "Faster and not worse?",
         "Each setting over all benchmarks, against its matched baseline ('against') and against the lossless run. "
         + explain(study.analysis, len(compared), SPEEDS[study.analysis.speed], named)
-        + " The comparisons with the matched baselines are one such table, those with the lossless run another.",
+        + " Comparisons with matched baselines and with the lossless run are adjusted separately.",
         rounded(rows),
         pd.DataFrame(shown),
     )
@@ -220,7 +220,7 @@ def _reading(evidence: Evidence, number: int, rows: list[dict], judged: list[Ver
         framework = paper.MODELS[paper.FRAMEWORKS[number]]
         parts.append(f"In brackets what the paper prints (with {framework}), and our number less the paper's.")
     if judged:
-        parts.append("Below, each line less what it is compared with ('against', at the same parameters).")
+        parts.append("Below: each line minus its baseline ('against', at the same parameters).")
         parts.append(
             explain(study.analysis, len(judged), SPEEDS[study.analysis.speed], {verdict.name for verdict in judged})
         )

@@ -1,4 +1,4 @@
-"""A table: numbers for the CSV and the same numbers as text for reading, and how numbers become text."""
+"""A table: numbers for the CSV, the same numbers as text for readers, and how numbers become text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MARKDOWN = {BEST: "**%s**", SECOND: "<u>%s</u>"}
 
 @dataclass(frozen=True)
 class Table:
-    """`data` is what the CSV has; `shown` is text, a row per line of the printed table, in the paper's layout.
+    """`data` is the CSV's content; `shown` is text, a row per line of the printed table, in the paper's layout.
 
     `marks` has BEST, SECOND or '' for each text. `effects` is a second table below: what the lines of the first are
     compared with, paired. Columns of `shown` that begin with one of `groups` share a head in LaTeX.
@@ -63,7 +63,7 @@ def _no_marks(shown: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_marks(shown: pd.DataFrame, values: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
-    """BEST for what prints as a column's largest number, SECOND for the next; none among lines that print alike.
+    """BEST for a column's largest printed number, SECOND for the next; no marks where all lines print alike.
 
     `values` has the numbers as printed (rounded), NaN for what is missing, in some of the columns of `shown`; `by` says
     for each line with which others it is compared.
@@ -105,14 +105,14 @@ def number(value: float, digits: int, absent: str = "missing") -> str:
 
 
 def plus_minus(mean: float, std: float, digits: int, absent: str = "missing") -> str:
-    """`76.5 ± 1.5`, over seeds; from 100 up without decimals."""
+    """`76.5 ± 1.5`, over seeds; without decimals from 100 up."""
     digits = shown_digits(mean, digits)
     text = number(mean, digits, absent)
     return text if np.isnan(std) or np.isnan(mean) else f"{text} ± {number(std, digits)}"
 
 
 def shown_digits(mean: float, digits: int) -> int:
-    """From 100 up without decimals."""
+    """No decimals from 100 up."""
     return 0 if abs(mean) >= 100 else digits
 
 

@@ -1,1 +1,1 @@
-"""What answers are read by: numbers and formulas, letters of a choice, function calls."""
+"""Parsers of answers: numbers and formulas, letters of a choice, function calls."""

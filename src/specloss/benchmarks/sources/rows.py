@@ -30,12 +30,12 @@ class Row:
     values: Mapping[str, Any]
 
     def text(self, *names: str) -> str:
-        """The text under the first of `names` that is there; it must not be empty. A number is made a text."""
+        """The text under the first of `names` that is there; it must not be empty. A number is converted to text."""
         name, value = self._first(names)
         if isinstance(value, int | float) and not isinstance(value, bool):
             value = str(value)
         if not isinstance(value, str):
-            raise self.error(f"{name!r} must be a text, got {shown(value)}")
+            raise self.error(f"{name!r} must be a string, got {shown(value)}")
         if not value.strip():
             raise self.error(f"{name!r} is empty")
         if not _encodes(value):
@@ -53,7 +53,7 @@ class Row:
         """The list of texts under the first of `names` that is there."""
         name, value = self._first(names)
         if not isinstance(value, list) or not all(isinstance(entry, str) and _encodes(entry) for entry in value):
-            raise self.error(f"{name!r} must be a list of texts, got {shown(value)}")
+            raise self.error(f"{name!r} must be a list of strings, got {shown(value)}")
         return value
 
     def error(self, message: str) -> BenchmarkError:
@@ -79,7 +79,7 @@ def read_rows(file: str | None, hub: HubSet) -> list[Row]:
 
 
 def read_file(path: Path) -> list[Row]:
-    """The rows of a local file. BenchmarkError, with file and row, on anything wrong with it."""
+    """The rows of a local file. BenchmarkError, with file and row, if anything is wrong with it."""
     try:
         content = read_bytes(path, MOST_BYTES)
     except FileError as error:
@@ -114,9 +114,9 @@ def make_items(
 
 
 def choose(items: list[Item], problems: int | None, seed: int | None) -> list[Item]:
-    """See `make_items`. BenchmarkError for a number of problems that there is not."""
+    """See `make_items`. BenchmarkError if there are not that many problems."""
     if problems is not None and not 1 <= problems <= len(items):
-        raise BenchmarkError(f"problems must be 1 to {len(items)}, how many there are, got {problems}")
+        raise BenchmarkError(f"problems must be from 1 to {len(items)}, the number available, got {problems}")
     if seed is not None:
         items = sorted(items, key=lambda item: hashlib.sha256(f"{seed}/{item.id}".encode()).digest())
     return items[:problems]
