@@ -1,6 +1,6 @@
 """The pool: named, detached actors, each holding a pair, found or created by any client.
 
-Not `ray.util.ActorPool`, which is one client's queue over actors that it is given: clients cannot share one, it does not
+Not `ray.util.ActorPool`, one client's queue over actors that it is given: clients cannot share one, it does not
 know how busy others keep an actor, it creates none, and it drops an actor that died together with its task.
 """
 
