@@ -2,7 +2,8 @@
 
 For each type of `MODEL_FOR_CAUSAL_LM_MAPPING` a target and a draft with random weights are made from its config class,
 shrunk by the names of its attributes, and probed as `load_pair` does. What passes is decoded and compared, greedy
-tokens and logged probabilities, with the models' own forwards of the whole text. Float32, on the CPU.
+tokens and logged probabilities, with the models' own forwards of the whole text, and with transformers' `generate`.
+Float32, on the CPU.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, LlamaConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from specloss.decoding.api import decode
+from specloss.decoding.api import Decoded, decode
 from specloss.models.calling.probe import probe
 from specloss.models.checkpoint import Checkpoint, ModelError
 from specloss.models.context import pair_context
@@ -26,7 +27,7 @@ from specloss.models.loading import check_config
 from specloss.models.pair import LoadedPair
 
 VOCAB = 128
-LENGTHS = (150, 1, 37)  # of prompts, in one batch
+LENGTHS = (150, 1, 37, 2, 90)  # of prompts, in one batch
 NEW = 16
 _TREE = {"total_token": 12, "depth": 3, "top_k": 4}
 _WRONG = "greedy tokens on trees are not the target's"
@@ -85,13 +86,15 @@ def try_models(family: str, target: Any, draft: Any) -> Outcome:
     except Exception as error:
         return Outcome(family, "crashed", _line(error))
     try:
-        fault = _fault(pair)
+        greedy = decode(pair, _prompts(), temperature=0.0, gamma=4, max_new_tokens=NEW)
+        fault = _fault(pair, greedy)
         trees = "" if fault else _on_trees(family, target)
     except Exception as error:
         return Outcome(family, "crashed", _line(error))
     if trees == _WRONG:
         fault = trees
-    return Outcome(family, "wrong" if fault else "decoded", fault or trees)
+    generated = "" if fault else _against_generate(target, greedy.token_ids)
+    return Outcome(family, "wrong" if fault else "decoded", fault or f"{trees}; {generated}")
 
 
 def _on_trees(family: str, target: Any) -> str:
@@ -171,10 +174,32 @@ def _is_greedy(target: Any, outputs: Sequence[Sequence[int]]) -> str | None:
     return None
 
 
-def _fault(pair: LoadedPair) -> str | None:
-    """What of a decode differs from the models' own forwards."""
+def _against_generate(target: Any, outputs: Sequence[Sequence[int]]) -> str:
+    """How greedy outputs, which are those of the uncached forward but for ties, compare with `generate`, in words."""
+    others = 0
+    for ids, ours in zip(_prompts(), outputs, strict=True):
+        prompt = torch.tensor([ids])
+        try:
+            made = target.generate(
+                prompt, attention_mask=torch.ones_like(prompt), do_sample=False, num_beams=1, max_new_tokens=NEW,
+                eos_token_id=-1, pad_token_id=0, repetition_penalty=1.0,
+            )  # fmt: skip
+        except Exception as error:  # not ours to mend
+            return f"generate fails: {_line(error)}"
+        theirs = made[0, len(ids) :].tolist()
+        first = next((n for n, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
+        if first is None:
+            continue
+        logits = _own(target, [*ids, *ours[:first]])[-1]
+        if logits[ours[first]] - logits[theirs[first]] > 1e-3 * logits.std():
+            return "generate differs from its model's own uncached forward"
+        others += 1
+    return "as generate" + (f" but for near ties in {others} prompts" if others else "")
+
+
+def _fault(pair: LoadedPair, greedy: Decoded) -> str | None:
+    """What of a decode differs from the models' own forwards; `greedy` is that of all prompts."""
     prompts = _prompts()
-    greedy = decode(pair, prompts, temperature=0.0, gamma=4, max_new_tokens=NEW)
     if fault := _is_greedy(pair.target, greedy.token_ids):
         return fault
     sampled = decode(pair, prompts, temperature=1.0, gamma=4, max_new_tokens=NEW)
