@@ -84,7 +84,7 @@ def test_grades_of_another_grading_are_not_used(task, tmp_path):
 def test_a_worker_that_is_killed_ends_in_one_line_and_loses_nothing(task, tmp_path):
     log, partial = tmp_path / "log", tmp_path / "partial"
     answers = [(str(n), "1") for n in range(8)]
-    with pytest.raises(GradingError, match="what is graded is kept"):
+    with pytest.raises(GradingError, match="finished grades are kept"):
         grade_all(task, [*answers, ("kill", "")], {"log": str(log)}, 2, partial)
     kept = len(partial.read_text().splitlines()) - 1
     log.unlink()

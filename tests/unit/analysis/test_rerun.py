@@ -70,8 +70,8 @@ def test_in_float32_on_one_device_other_tokens_are_a_fault(twice):
 @pytest.mark.parametrize(
     "now, then, words",
     [
-        ({"dtype": "bfloat16"}, {"dtype": "bfloat16"}, "in bfloat16 a near tie falls"),
-        ({"draft": "float16"}, {"draft": "float16"}, "in float16 a near tie falls"),
+        ({"dtype": "bfloat16"}, {"dtype": "bfloat16"}, "in bfloat16 near ties depend"),
+        ({"draft": "float16"}, {"draft": "float16"}, "in float16 near ties depend"),
         ({"dtype": "bfloat16", "draft": "bfloat16"}, {}, "are in bfloat16 now and were in float32"),
         ({"device": "NVIDIA H200"}, {}, "it ran on NVIDIA H200 now and on cpu then"),
         ({"packages": {"torch": "3"}}, {}, "torch is 3 now and was 2"),
