@@ -35,7 +35,7 @@ test-isa: $(VENV) ## Run the numerical tests as on processors without AVX, and w
 	@set -e; for isa in "default SSE41 SSE4_2 Nehalem" "avx2 AVX2 AVX2 Haswell"; do set -- $$isa; \
 		export ATEN_CPU_CAPABILITY=$$1 ONEDNN_MAX_CPU_ISA=$$2 MKL_ENABLE_INSTRUCTIONS=$$3 OPENBLAS_CORETYPE=$$4; \
 		echo "Instruction sets: torch $$1, oneDNN $$2, MKL $$3, OpenBLAS $$4"; \
-		$(PYTEST) -m "not slow" tests/unit/decoding tests/unit/verification tests/unit/models tests/unit/test_screen.py; \
+		$(PYTEST) -m "not slow" tests/unit/decoding tests/unit/verification tests/unit/models tests/unit/making tests/unit/screen; \
 	done
 
 test-all: test test-slow test-isa ## Run every test, for the night

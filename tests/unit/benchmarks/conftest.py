@@ -1,12 +1,8 @@
-"""The tests of benchmarks share a module of paths and a measure of time."""
+"""The tests of benchmarks share a measure of time."""
 
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

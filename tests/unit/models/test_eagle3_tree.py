@@ -1,19 +1,19 @@
 """Trees drafted by an EAGLE-3 head: the published code's, path for path, and those of rows in a batch."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 from eagle3_cases import VOCAB, WIDTH, ExactRotary, checkpoint, rederived_path_score, save, tiny_target
 from exactness import EXACT
+from places import ROOT
 from safetensors.torch import load_file
 
 from specloss.decoding.tree import TreeDrafter
 from specloss.models.eagle3 import load_head
 from specloss.models.tree_shape import TreeShape
 
-PUBLISHED = Path(__file__).parents[2] / "data" / "eagle3"
+PUBLISHED = ROOT / "tests/data/eagle3"
 SHAPE = TreeShape(top_k=3, depth=3, total_token=15)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 import synthetic
 import yaml
+from places import ROOT
 from synthetic import GAMMA, Effect, write_experiment
 
 from specloss.analysis.evidence.evidence import OVERALL, Evidence
@@ -191,7 +191,7 @@ def test_findings_name_only_methods_that_are_there(evidence, tmp_path):
 
 
 def test_the_ablations_config_expands_to_the_papers_grids_with_their_baselines():
-    config = Path(__file__).parents[3] / "config/ablations.yaml"
+    config = ROOT / "config/ablations.yaml"
     plan = make_plan(yaml.safe_load(config.read_text()), str(config), check=False)
     study = Study.from_dict(plan.content)
     capped = {

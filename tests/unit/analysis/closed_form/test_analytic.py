@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
+from places import ROOT
 from typer.testing import CliRunner
 
 from specloss.analysis.closed_form.analytic import ANALYTIC_FIGURES, ANALYTIC_SUFFIXES, make_analytic, write_analytic
@@ -18,7 +19,7 @@ from specloss.cli import app
 from specloss.common.yamlfile import ConfigError
 from specloss.verification import get_rule
 
-SHIPPED = Path(__file__).parents[3] / "config" / "analytic.yaml"
+SHIPPED = ROOT / "config/analytic.yaml"
 
 
 def values(**changes) -> dict:
