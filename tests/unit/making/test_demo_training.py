@@ -18,10 +18,7 @@ TINY_MODEL = dict(
 )
 TINY = dict(seed=0, threads=1, target=TINY_MODEL, draft=TINY_MODEL | dict(steps=2))
 SHIPPED_CONFIG = ROOT / "config/train_demo.yaml"
-<<<<<<< HEAD:tests/unit/models/test_demo_training.py
 SHIPPED_PAIR = ROOT / "src/specloss/models/demo"
-=======
->>>>>>> ad997d6 (Tests lie where what they test lies):tests/unit/making/test_demo_training.py
 
 
 @pytest.fixture(scope="module")
