@@ -4,23 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-import signal
-import subprocess
 import sys
 import traceback
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from specloss.cluster.snakemake import run_snakemake
 from specloss.common.oneline import plain, plain_lines, plain_logs
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-# Two lines a job, hundreds of jobs: nobody reads them, and --quiet does not cover them
-SCHEDULER_CHATTER = re.compile(r"Select jobs to execute\.\.\.|Execute \d+ jobs\.\.\.|Touching output file ")
 
 ConfigFile = Annotated[Path, typer.Argument(help="experiment config (YAML)")]
 ExperimentFile = Annotated[Path, typer.Argument(help="results/<name>/experiment.json")]
@@ -42,40 +36,7 @@ def run(context: typer.Context, config: ConfigFile = Path("config/demo.yaml")) -
         if given := next((word for word in arguments if word.endswith((".yaml", ".yml"))), None):
             raise ConfigError(f"the config comes first: specloss run {given}, and then the arguments of Snakemake")
     read_config(config)
-    raise typer.Exit(_snakemake(config, arguments))
-
-
-def _snakemake(config: Path, arguments: Sequence[str]) -> int:
-    """Run Snakemake on a config with further arguments, targets first; its exit status.
-
-    ConfigError where there is no Snakefile.
-    """
-    from specloss.common.processes import die_with_parent
-    from specloss.common.yamlfile import ConfigError
-
-    if not Path("Snakefile").exists() and not {"-s", "--snakefile"} & set(arguments):
-        raise ConfigError(f"no Snakefile in {Path.cwd()}; run specloss from the project's root")
-    # the given arguments come last, as of an option that stands twice the last counts; before them an option that takes
-    # one value, or targets would be taken for more of its values
-    command = [sys.executable, "-m", "snakemake", "--configfile", str(config)]
-    command += ["--quiet", "rules", "progress", "host", "--rerun-incomplete", "--keep-going"]
-    command += [] if any(word.startswith(("-j", "--jobs")) for word in arguments) else ["--cores", "all"]
-    command += ["--scheduler", "greedy", *arguments]
-    # A group of its own: Ctrl-C and `kill` reach it and its jobs once, sent to a terminal or to this process alone
-    process = subprocess.Popen(
-        command,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        preexec_fn=die_with_parent,
-    )
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
-    for line in process.stderr or ():
-        if not SCHEDULER_CHATTER.match(line):
-            print(plain(line.removesuffix("\n")), file=sys.stderr, flush=True)
-    return abs(process.wait())
+    raise typer.Exit(run_snakemake(config, arguments))
 
 
 @app.command()
@@ -100,7 +61,7 @@ def cell(
     request = CellRequest(config, table, benchmark, method, param, pair, seed, baseline, rerun)
     options = ["--profile", profile] if profile else []
     text, rows, as_it_should_be = answer(
-        request, (lambda targets: _snakemake(config, [*targets, *options])) if run else None
+        request, (lambda targets: run_snakemake(config, [*targets, *options])) if run else None
     )
     if out is None:
         print(plain_lines(text), end="")

@@ -9,6 +9,7 @@ from places import ROOT
 from typer.testing import CliRunner
 
 from specloss import cli
+from specloss.cluster import snakemake
 
 # what stands for the file in each command; the rest of its arguments is right
 COMMANDS = [
@@ -70,7 +71,7 @@ def said(arguments, monkeypatch, capsys):
 def test_a_hostile_file_is_one_line(command, hostile, tmp_path, monkeypatch, capsys):
     (tmp_path / "Snakefile").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_snakemake", lambda *_: 1)
+    monkeypatch.setattr(cli, "run_snakemake", lambda *_: 1)
     for path in hostile:
         code, lines = said([path if word == "@" else word for word in command], monkeypatch, capsys)
         errors = [line for line in lines if line.startswith("specloss: error:")]
@@ -91,8 +92,8 @@ def command_of(arguments, monkeypatch):
             started.append(command)
 
     started = []
-    monkeypatch.setattr(cli.subprocess, "Popen", Process)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(snakemake.subprocess, "Popen", Process)
+    monkeypatch.setattr(snakemake.signal, "signal", lambda *_: None)
     monkeypatch.chdir(ROOT)
     assert CliRunner().invoke(cli.app, arguments).exit_code == 0
     return get_argument_parser().parse_args(started[0][3:])

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import specloss
 from specloss import cli
+from specloss.cluster import snakemake
 from specloss.cluster.output import write_failure
 from specloss.cluster.progress import Progress
 from specloss.cluster.relay import Relay
@@ -115,9 +116,9 @@ def test_what_snakemake_and_its_jobs_say_is_passed_on_plainly(
     jobs.chmod(0o700)
     (tmp_path / "Snakefile").touch()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(cli.sys, "executable", str(jobs))
-    assert cli._snakemake(Path("mine.yaml"), []) == 0
+    monkeypatch.setattr(snakemake.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(snakemake.sys, "executable", str(jobs))
+    assert snakemake.run_snakemake(Path("mine.yaml"), []) == 0
     assert capsys.readouterr().err == "a job: \\x1b[2J \\x1b]0;owned\\x07\n  indented\n"
 
 
