@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -69,11 +70,23 @@ def _snakemake(config: Path, arguments: Sequence[str]) -> int:
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
+    sent: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        sent.append(number)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
+        signal.signal(number, pass_on)
+    hidden = False
     for line in process.stderr or ():
-        if not SCHEDULER_CHATTER.match(line):
+        # where Snakemake was when it was told to stop, mostly in an import, is of no use to who told it
+        hidden = hidden or (bool(sent) and line.startswith("Traceback "))
+        if not hidden and not SCHEDULER_CHATTER.match(line):
             print(line, end="", file=sys.stderr, flush=True)
+    if hidden:
+        print("specloss: stopped by " + signal.Signals(sent[0]).name, file=sys.stderr)
     return abs(process.wait())
 
 
@@ -403,10 +416,21 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
+        if os.environ.get("SPECLOSS_TRACEBACK"):
+            raise
+        if _is_interrupt(error):
+            sys.exit(128 + signal.SIGINT)
+        if not _is_for_users(error):
             raise
         print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Ctrl-C, or what a library made of it: lazy imports of transformers say that a module cannot be imported."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _is_for_users(error: Exception) -> bool:
