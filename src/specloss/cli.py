@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -374,11 +375,21 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        if os.environ.get("SPECLOSS_TRACEBACK") or not _is_for_users(error):
+        told = os.environ.get("SPECLOSS_TRACEBACK")
+        if not told and _is_interrupt(error):
+            sys.exit(128 + signal.SIGINT)
+        if told or not _is_for_users(error):
             print(plain_lines(traceback.format_exc()), end="", file=sys.stderr)
         else:
             print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Ctrl-C, or what a library made of it: lazy imports of transformers say that a module cannot be imported."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error is not None
 
 
 def _is_for_users(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import psutil
@@ -20,6 +20,7 @@ from specloss.benchmarks import Item, get_benchmark
 from specloss.benchmarks.sandbox import SandboxError
 from specloss.common.yamlfile import ConfigError
 from specloss.experiment.cells import Cell
+from specloss.experiment.checks import check_finished, check_writable
 from specloss.experiment.config import Experiment
 from specloss.experiment.grid import expand
 from specloss.experiment.plan import Plan, describe
@@ -50,8 +51,12 @@ class Doctor:
         """All lines. The examination goes on behind whatever is missing."""
         disable_progress_bar()
         cells = self._try("", lambda: expand(self.experiment)) or []
+        plan = Plan(self.experiment, self.source, tuple(cells))
+        for folder in (plan.folder, plan.reports):
+            self._try("", partial(check_writable, folder))
         if cells:
-            yield describe(Plan(self.experiment, self.source, tuple(cells)))
+            yield describe(plan)
+            self._try("", partial(check_finished, plan))
         for name in self.experiment.pairs:
             yield from ("", f"pair {name}", *self._pair(name))
         for name in self.experiment.benchmarks:

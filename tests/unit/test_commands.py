@@ -107,6 +107,49 @@ def test_the_users_own_options_of_snakemake_win(monkeypatch):
     assert command_of(["run", "config/demo.yaml", "-j", "2"], monkeypatch).cores is None
 
 
+def test_ctrl_c_during_a_run_shows_no_traceback_of_snakemake(monkeypatch, capsys):
+    handlers = {}
+
+    class Process:
+        pid, wait = 2**22 + 1, staticmethod(lambda: -2)  # no process has that number
+        stderr = (
+            "Traceback (before)\n",
+            None,
+            "Terminating\n",
+            "Traceback (most recent call last):\n",
+            "  File x\n",
+        )
+
+        def __init__(self, *_, **__):
+            self.stderr = self.lines()
+
+        def lines(self):
+            for line in Process.stderr:
+                if line is None:
+                    handlers[cli.signal.SIGINT](cli.signal.SIGINT, None)
+                else:
+                    yield line
+
+    monkeypatch.setattr(cli.subprocess, "Popen", Process)
+    monkeypatch.setattr(cli.signal, "signal", handlers.__setitem__)
+    monkeypatch.chdir(ROOT)
+    assert cli._snakemake(ROOT / "config/demo.yaml", []) == 2
+    assert capsys.readouterr().err == "Traceback (before)\nTerminating\nspecloss: stopped by SIGINT\n"
+
+
+def test_an_error_that_a_library_made_of_ctrl_c_is_silent(monkeypatch, capsys):
+    def interrupted():
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ModuleNotFoundError("could not import module") from error
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 130 and capsys.readouterr().err == ""
+
+
 def test_check_writes_nothing_and_reading_commands_need_no_models(tmp_path, monkeypatch, capsys):
     import yaml
 

@@ -35,6 +35,15 @@ def examined(values, **options):
     return "\n".join(found.report()), found.missing
 
 
+def test_folders_that_cannot_be_written_are_missing(config, tmp_path):
+    (tmp_path / "file").write_text("")
+    _, missing = examined(config | {"results": str(tmp_path / "file"), "reports": "/dev/null"})
+    assert missing == [
+        f"cannot write to {tmp_path}/file/demo: Not a directory",
+        "cannot write to /dev/null/demo: Not a directory",
+    ]
+
+
 @pytest.fixture
 def no_weights(monkeypatch):
     def load(*args, **kwargs):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from specloss.common.oneline import plain
@@ -40,9 +41,21 @@ def run_snakemake(config: Path, arguments: Sequence[str]) -> int:
         start_new_session=True,
         preexec_fn=die_with_parent,
     )
+    sent: list[int] = []
+
+    def pass_on(number: int, frame: object) -> None:
+        sent.append(number)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: os.killpg(process.pid, number))
+        signal.signal(number, pass_on)
+    hidden = False
     for line in process.stderr or ():
-        if not SCHEDULER_CHATTER.match(line):
+        # where Snakemake was when it was told to stop, mostly in an import, is of no use to who told it
+        hidden = hidden or (bool(sent) and line.startswith("Traceback "))
+        if not hidden and not SCHEDULER_CHATTER.match(line):
             print(plain(line.removesuffix("\n")), file=sys.stderr, flush=True)
+    if hidden:
+        print("specloss: stopped by " + signal.Signals(sent[0]).name, file=sys.stderr)
     return abs(process.wait())

@@ -49,16 +49,21 @@ def answer(request: CellRequest, snakemake: Callable[[Sequence[str]], int] | Non
     `snakemake` makes targets, with further arguments behind them, and returns its exit status; without it only what is
     on disk is read. ConfigError for names that do not exist; CellError if a run that the value needs is missing.
     """
-    from specloss.experiment.plan import plan_of
+    from specloss.experiment.plan import outline_of, plan_of
     from specloss.experiment.study import Study
     from specloss.reviewer.names import find_table_cell
     from specloss.reviewer.rerun import compare_runs
     from specloss.reviewer.value import cell_text, measure_cell, missing_runs
 
-    plan = plan_of(request.config, check=False)  # a wrong name is told where models and data are out of reach as well
+    if snakemake is None and request.config.suffix == ".json":
+        # the cells as they were decoded: made from the config anew, without the models they would be others
+        plan, study = outline_of(request.config), Study.read(request.config)
+    else:
+        plan = plan_of(request.config, check=False)  # a wrong name is told where models and data are out of reach too
+        study = Study.from_dict(plan.content)
     try:
         cell = find_table_cell(
-            Study.from_dict(plan.content),
+            study,
             table=request.table,
             benchmark=request.benchmark,
             method=request.method,

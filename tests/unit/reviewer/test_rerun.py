@@ -11,6 +11,7 @@ import pytest
 from synthetic import write_experiment
 
 from specloss.experiment.study import Study
+from specloss.reviewer.answer import CellRequest, answer
 from specloss.reviewer.rerun import compare_runs
 
 
@@ -83,3 +84,15 @@ def test_other_tokens_are_excused_by_type_device_and_versions(twice, now, then, 
     found = compare_runs([cell], again, made(before, **then))
     assert found.as_it_should_be and (found.same, found.compared) == (4, 5)
     assert "Some may differ: " in found.text(again) and words in " ".join(found.text(again).split())
+
+
+def test_a_decoded_cell_is_shown_where_its_models_are_gone(tmp_path):
+    path, results = write_experiment(tmp_path, problems=5, seeds=(0,), grids={"standard_sd": [None]})
+    content = json.loads(path.read_text())
+    content["config"] |= {"results": str(results), "methods": {"standard_sd": {}}}
+    for benchmark in content["config"]["benchmarks"].values():
+        benchmark["max_new_tokens"] = 100
+    path.write_text(json.dumps(content))
+    text, rows, _ = answer(CellRequest(path, benchmark="level_2"), snakemake=None)
+    assert text.startswith("Table 4, level_2, standard_sd: synthetic")
+    assert len(rows) and not rows["value"].isna().any()

@@ -185,8 +185,13 @@ def _never_slower(evidence: Evidence, pair: str) -> Finding | None:
     effects, slower = _slower(evidence, pair, settings)
     holds: Holds = "false" if slower else "true"
     lowest = min(effects, key=lambda e: e[2].estimate) if effects else None
-    if len(effects) < len(settings) * len(evidence.places(pair)):
-        holds = "false" if slower else "missing"
+    if not slower:
+        if len(effects) < len(settings) * len(evidence.places(pair)):
+            holds = "missing"
+        elif any(
+            effect.too_few for *_, effect in effects
+        ):  # nothing is "beyond noise" that has no noise to compare with
+            holds = "not distinguishable"
     names = [name for rule, name in (("lenience", "Lenience"), ("cos", "CoS")) if evidence.study.with_rule(rule)]
     named = " and ".join(names)
     told = f"{len(slower)} of {len(effects)} comparisons are below {LOSSLESS} beyond noise (Holm over all, 5 %)"

@@ -68,3 +68,8 @@ def test_a_finding_that_needs_a_missing_cell_says_so(tmp_path):
 def test_methods_that_were_not_run_are_not_mentioned(tmp_path, monkeypatch, grids):
     path, results = made(tmp_path, monkeypatch, synthetic.effect, problems=3, grids=grids)
     assert all("spec_cascade" not in f.claim and "Lenience at" not in f.claim for f in find(path, results))
+
+
+def test_of_too_few_problems_for_an_interval_nothing_is_told(tmp_path, monkeypatch):
+    found = outcomes(*made(tmp_path, monkeypatch, synthetic.effect, problems=3))
+    assert len(found) == 6 and set(found.values()) == {"not distinguishable"}
