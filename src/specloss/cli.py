@@ -387,9 +387,9 @@ def main() -> None:
 
 def _is_interrupt(error: BaseException | None) -> bool:
     """Ctrl-C, or what a library made of it: lazy imports of transformers say that a module cannot be imported."""
-    while error is not None and not isinstance(error, KeyboardInterrupt):
-        error = error.__cause__ or error.__context__
-    return error is not None
+    return isinstance(error, KeyboardInterrupt) or (
+        error is not None and _is_interrupt(error.__cause__ or error.__context__)
+    )
 
 
 def _is_for_users(error: Exception) -> bool:
@@ -397,7 +397,3 @@ def _is_for_users(error: Exception) -> bool:
     return type(error).__module__.startswith("specloss.") or (
         isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC)
     )
-
-
-if __name__ == "__main__":
-    main()

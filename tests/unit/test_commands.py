@@ -126,14 +126,14 @@ def test_ctrl_c_during_a_run_shows_no_traceback_of_snakemake(monkeypatch, capsys
         def lines(self):
             for line in Process.stderr:
                 if line is None:
-                    handlers[cli.signal.SIGINT](cli.signal.SIGINT, None)
+                    handlers[snakemake.signal.SIGINT](snakemake.signal.SIGINT, None)
                 else:
                     yield line
 
-    monkeypatch.setattr(cli.subprocess, "Popen", Process)
-    monkeypatch.setattr(cli.signal, "signal", handlers.__setitem__)
+    monkeypatch.setattr(snakemake.subprocess, "Popen", Process)
+    monkeypatch.setattr(snakemake.signal, "signal", handlers.__setitem__)
     monkeypatch.chdir(ROOT)
-    assert cli._snakemake(ROOT / "config/demo.yaml", []) == 2
+    assert snakemake.run_snakemake(ROOT / "config/demo.yaml", []) == 2
     assert capsys.readouterr().err == "Traceback (before)\nTerminating\nspecloss: stopped by SIGINT\n"
 
 
