@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -13,7 +12,7 @@ from typing import Annotated
 import typer
 
 from specloss.cluster.snakemake import run_snakemake
-from specloss.common.oneline import plain, plain_lines, plain_logs
+from specloss.common.oneline import is_for_users, is_interrupt, plain, plain_lines, plain_logs
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
 
@@ -376,24 +375,14 @@ def main() -> None:
         app()
     except Exception as error:
         told = os.environ.get("SPECLOSS_TRACEBACK")
-        if not told and _is_interrupt(error):
+        if not told and is_interrupt(error):
             sys.exit(128 + signal.SIGINT)
-        if told or not _is_for_users(error):
+        if told or not is_for_users(error):
             print(plain_lines(traceback.format_exc()), end="", file=sys.stderr)
         else:
             print(f"specloss: error: {plain(str(error))}", file=sys.stderr)
         sys.exit(1)
 
 
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Ctrl-C, or what a library made of it: lazy imports of transformers say that a module cannot be imported."""
-    return isinstance(error, KeyboardInterrupt) or (
-        error is not None and _is_interrupt(error.__cause__ or error.__context__)
-    )
-
-
-def _is_for_users(error: Exception) -> bool:
-    """Errors that say all in one line: those of this package, by convention, and what the system says of a file."""
-    return type(error).__module__.startswith("specloss.") or (
-        isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC)
-    )
+if __name__ == "__main__":
+    main()

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-ROOM = 256 << 20  # bytes that a reader may take beyond what its imports have
+ROOM = 768 << 20  # bytes of address space that a reader may take beyond what its imports have
 READERS = {
     "model": "from specloss.models.checkpoint import locate as found; read = lambda path: found(path).check_sizes()",
     "header": "from specloss.models.checkpoint import locate as found; read = lambda path: found(path).header",
@@ -38,7 +38,9 @@ except Exception as error:
 def said(reader: str, path: Path) -> str:
     """What a reader with little memory and time says of a file; 'read' if it has no complaint."""
     program = PROGRAM.format(reader=READERS[reader], room=ROOM)
+    # allocators that reserve address space by the gigabyte would be what is measured
     limits = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    limits |= {"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
     done = subprocess.run(
         [sys.executable, "-c", program, str(path)], capture_output=True, text=True, timeout=60, env=limits
     )

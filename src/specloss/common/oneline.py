@@ -5,6 +5,7 @@ No heavy imports here.
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import warnings
@@ -51,3 +52,17 @@ _FORMAT = warnings.formatwarning
 
 def _plain_warning(*arguments: Any, **named: Any) -> str:
     return plain_lines(_FORMAT(*arguments, **named))
+
+
+def is_interrupt(error: BaseException | None) -> bool:
+    """Ctrl-C, or what a library made of it: lazy imports of transformers say that a module cannot be imported."""
+    return error is not None and (
+        isinstance(error, KeyboardInterrupt) or is_interrupt(error.__cause__ or error.__context__)
+    )
+
+
+def is_for_users(error: Exception) -> bool:
+    """Errors that say all in one line: those of this package, by convention, and what the system says of a file."""
+    return type(error).__module__.startswith("specloss.") or (
+        isinstance(error, OSError) and (error.filename is not None or error.errno == errno.ENOSPC)
+    )

@@ -236,7 +236,7 @@ def _folder(head: str, revision: str | None) -> Path:
     folder = Path(head)
     if not folder.is_dir():
         if head.startswith((".", "/", "~")) or head.count("/") != 1:
-            raise ModelError(f"{head}: no such head folder (a hub id would be 'owner/name')")
+            raise ModelError(f"{head}: no such folder for a head (a hub id would be 'owner/name')")
         for weights in _WEIGHTS:
             try:
                 folder = Path(snapshot_download(head, revision=revision, allow_patterns=["config.json", weights]))

@@ -115,7 +115,7 @@ def test_wrong_types_of_options_are_refused_by_name(config, tmp_path):
     with pytest.raises(ConfigError, match=r"benchmarks\.own\.grading: by: Input should be 'exact', 'regex'"):
         make_plan(values, "my.yaml")
     values["benchmarks"]["own"] |= {"grading": {}, "options": {"file": str(tmp_path / "items.jsonl"), "problems": "3"}}
-    with pytest.raises(ConfigError, match=r"benchmarks\.own\.options: problems: .* integer, got '3'"):
+    with pytest.raises(ConfigError, match=r"benchmarks\.own\.options: problems: .* whole number, got '3'"):
         make_plan(values, "my.yaml")
     values["benchmarks"]["own"] |= {"options": {}}
     with pytest.raises(ConfigError, match=r"benchmarks\.own\.options: key 'file' is missing"):

@@ -281,7 +281,7 @@ def test_a_server_that_accepts_and_never_answers_is_one_line(study: Study, monke
         study.config["mlflow"] = {"uri": f"http://127.0.0.1:{hung.getsockname()[1]}"}
         with pytest.raises(TrackingError, match="timed out") as error:
             study.track()
-    assert "\n" not in str(error.value) and "whole" in str(error.value)
+    assert "\n" not in str(error.value) and "complete" in str(error.value)
 
 
 def test_a_proxy_gets_name_and_password_and_its_refusal_is_one_line_without_them(
