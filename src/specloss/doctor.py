@@ -26,7 +26,7 @@ from specloss.experiment.grid import expand
 from specloss.experiment.plan import Plan, describe
 from specloss.experiment.sections import Benchmark, Pair
 from specloss.models.checkpoint import ModelError, locate
-from specloss.models.context import head_note, pair_context
+from specloss.models.context import check_context, context_note, head_note, pair_context
 from specloss.models.inspection import Inspected, cache_bytes, dtype_of, inspect_model
 from specloss.models.loading import eos_ids, ignored_settings
 from specloss.models.prompting import encode
@@ -98,7 +98,7 @@ class Doctor:
                     model = self._try(
                         f"pairs.{name}.{role}",
                         lambda place=place, revision=revision, pair=pair, has_tokenizer=has_tokenizer: inspect_model(
-                            locate(place, revision), pair.dtype, has_tokenizer, pair.trust_remote_code
+                            locate(place, revision), pair.dtype, has_tokenizer, pair.trust_remote_code, pair.context
                         ),
                     )
                     found |= {(name, role): model} if model else {}
@@ -133,8 +133,12 @@ class Doctor:
             if ignored := ignored_settings(model):
                 settings = ", ".join(f"{key} {value}" for key, value in ignored.items())
                 yield f"  {role}: its generation_config has {settings}: not applied"
-        if pair.kind == "eagle3" and (note := head_note(pair.draft, target.config, draft.config)):
+        self._try(f"pairs.{name}", lambda: check_context(pair.kind, target.config, draft.config, pair.context))
+        if pair.kind == "eagle3" and (note := head_note(pair.draft, target.config, draft.config, pair.context)):
             yield f"  {note}"
+        for role, model in models.items():
+            if note := context_note(getattr(pair, role), model.config, self._context(name)):
+                yield f"  {note}"
         yield f"  {self._vocabulary(name, pair, target, draft)}"
         yield from (f"  {line}" for line in self._memory(name, pair, target, draft))
 
@@ -226,7 +230,8 @@ class Doctor:
     def _context(self, pair: str) -> int:
         """Of the pair, as far as its models are there."""
         found = [self._models.get((pair, role)) for role in ("target", "draft")]
-        return pair_context(self.experiment.pairs[pair].kind, *(model and model.config for model in found))
+        settings = self.experiment.pairs[pair]
+        return pair_context(settings.kind, *(model and model.config for model in found), settings.context)
 
     def _sandbox(self, name: str, benchmark: Benchmark) -> Iterator[str]:
         """Whether scoring would run model-written code here, and what it cannot enforce."""

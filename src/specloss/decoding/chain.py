@@ -133,10 +133,10 @@ class ChainDecoder(Decoder):
     def _record(self, batch: RowState, drafted: NDArray, result: NDArray, values: NDArray, clock: Clock) -> None:
         """Emit the block's tokens, log the step. `result` [rows, n]: accepted, drafts, emitted, broken p, broken q."""
         gamma = self.gamma
-        widths = np.cumsum([1, gamma, gamma + 1, gamma + 1])
-        accepted, drafts, tokens, no_p, no_q = np.split(result, widths, axis=1)
-        accepted, place = accepted[:, 0], np.arange(gamma + 1)
-        if no_p.any() or no_q.any():
+        accepted, drafts, tokens = result[:, 0], result[:, 1 : gamma + 1], result[:, gamma + 1 : 2 * gamma + 2]
+        broken, place = result[:, 2 * gamma + 2 :], np.arange(gamma + 1)
+        if broken.any():
+            no_p, no_q = broken[:, : gamma + 1], broken[:, gamma + 1 :]
             self._refuse(batch, "target", (no_p > 0) & (place <= drafted[:, None]))
             needed = drafted + self.rule.bonus_needs_q
             self._refuse(batch, "draft", (no_q > 0) & (place[: no_q.shape[1]] < needed[:, None]))

@@ -70,4 +70,4 @@ def draw(distribution: Tensor, uniform: Tensor) -> Tensor:
     """
     cumulative = distribution.cumsum(-1, dtype=torch.float64)  # [..., vocab]
     threshold = uniform.unsqueeze(-1) * cumulative[..., -1:]
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1).clamp_max(distribution.shape[-1] - 1)
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(-1).clamp_max_(distribution.shape[-1] - 1)

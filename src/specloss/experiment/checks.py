@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def check_pairs(experiment: Experiment) -> None:
     """Check that the local models named by pairs and recipes exist and fit one another. ConfigError, in one line."""
     from specloss.models.checkpoint import ModelError, locate
+    from specloss.models.context import check_context
     from specloss.models.tokenizers import check_models
 
     made = experiment.models
@@ -41,6 +42,9 @@ def check_pairs(experiment: Experiment) -> None:
                 locate(pair.target, pair.target_revision).check()
             elif pair.draft not in made:
                 locate(pair.draft, pair.draft_revision).check(tokenizer=pair.kind != "eagle3")
+            found = [None if model in made else locate(model) for model in (pair.target, pair.draft)]
+            plain = [model.config if model and model.local and not model.gguf else None for model in found]
+            check_context(pair.kind, *plain, pair.context)
         except ModelError as error:
             raise ConfigError(f"pairs.{name}: {error}") from None
 
@@ -61,9 +65,13 @@ def check_architectures(plan: Plan) -> None:
             model = getattr(pair, role)
             try:
                 if all(map(os.path.exists, recipes.files(model))) and (found := locate(recipes.place(model))).local:
-                    load_config(found, pair.trust_remote_code)
-                    if pair.kind == "draft":  # a target with a head is probed with it, when both are loaded
-                        probe_checkpoint(found, pair.dtype, pair.device, pair.attention, pair.trust_remote_code)
+                    load_config(found, pair.trust_remote_code, pair.context)
+                    head = locate(recipes.place(pair.draft)) if pair.kind == "eagle3" else None
+                    if head is None or (head.local and all(map(os.path.exists, recipes.files(pair.draft)))):
+                        probe_checkpoint(
+                            *(found, pair.dtype, pair.device, pair.attention, pair.trust_remote_code, pair.context),
+                            head,
+                        )
             except ModelError as error:
                 raise ConfigError(f"{plan.source}: pairs.{name}.{role}: {error}") from None
 
@@ -111,7 +119,9 @@ def check_prompts(experiment: Experiment, items: dict[str, list[Item]]) -> None:
         target, draft = recipes.place(pair.target), recipes.place(pair.draft)
         for name, benchmark in experiment.benchmarks.items():
             try:
-                check_prompts(items[name], benchmark.chat, pair.kind, target, draft, pair.trust_remote_code)
+                check_prompts(
+                    items[name], benchmark.chat, pair.kind, target, draft, pair.trust_remote_code, pair.context
+                )
             except PromptError as error:
                 raise ConfigError(f"benchmarks.{name} with pairs.{pair_name}: {error}") from None
 

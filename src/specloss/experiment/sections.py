@@ -39,6 +39,12 @@ class Pair(Section):
         description="end-of-sequence tokens, as ids or texts; by default those of the target's generation_config, "
         "else of its config, else of its tokenizer",
     )
+    context: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        exclude_if=lambda context: context is None,  # cells of configs without the key stay what they are
+        description="the most tokens of a text, prompt and output; by default what both models can hold. Models with "
+        "longrope need it: their original context, or less",
+    )
     trust_remote_code: bool = Field(False, description="run code that comes with a checkpoint")
 
 

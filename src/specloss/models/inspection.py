@@ -31,7 +31,11 @@ class Inspected:
 
 
 def inspect_model(
-    checkpoint: Checkpoint, dtype: str, tokenizer: bool = True, trust_remote_code: bool = False
+    checkpoint: Checkpoint,
+    dtype: str,
+    tokenizer: bool = True,
+    trust_remote_code: bool = False,
+    context: int | None = None,
 ) -> Inspected:
     """Find a model and read its small files. ModelError, in one line, if it is missing or incomplete.
 
@@ -39,7 +43,7 @@ def inspect_model(
     """
     where, here = _find(checkpoint)
     here.check(tokenizer)
-    config = load_config(here, trust_remote_code) if tokenizer else _plain_config(here)
+    config = load_config(here, trust_remote_code, context) if tokenizer else _plain_config(here)
     return Inspected(
         where,
         config,

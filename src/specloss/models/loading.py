@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +16,7 @@ from tokenizers import pre_tokenizers
 from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from specloss.models.checkpoint import Checkpoint, ModelError, check_quantization
-from specloss.models.positions import REACH, boundaries, stated_context, switching_context
+from specloss.models.positions import REACH, boundaries, stated_context, switching_fault
 
 DEVICE_MAPS = ("balanced", "balanced_low_0", "sequential")
 LARGEST_TABLES = 1 << 30  # numbers, such as masks and rotations, that a model makes for itself
@@ -38,8 +39,11 @@ def load_tokenizer(checkpoint: Checkpoint, trust_remote_code: bool = False) -> A
     return tokenizer
 
 
-def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
-    """The config of a model that the ragged cache can serve. ModelError, in one line, for others."""
+def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False, context: int | None = None) -> Any:
+    """The config of a model that the ragged cache can serve, with texts of at most `context` tokens.
+
+    ModelError, in one line, for others.
+    """
     with one_line(checkpoint):
         checkpoint = _fetched(checkpoint)
         config = AutoConfig.from_pretrained(
@@ -48,28 +52,32 @@ def load_config(checkpoint: Checkpoint, trust_remote_code: bool = False) -> Any:
         model = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
     if model is None and not trust_remote_code:
         raise ModelError(f"{checkpoint.name}: model type {config.model_type} is not a causal language model")
-    check_config(checkpoint.name, model, config)
+    check_config(checkpoint.name, model, config, context)
     check_quantization(checkpoint.name, getattr(config, "quantization_config", None))
     return config
 
 
-def check_config(name: str, model: Any, config: Any) -> None:
-    """ModelError, in one line, if the config of the class `model` says that its cache cannot be rolled back."""
-    if unfit := _not_full_attention(model, config.get_text_config()):
+def check_config(name: str, model: Any, config: Any, context: int | None = None) -> None:
+    """ModelError, in one line, if the config of the class `model` says that its cache cannot be rolled back.
+
+    Texts have at most `context` tokens: what a model does only with longer ones is no fault.
+    """
+    longest = context or math.inf
+    if fault := switching_fault(config, longest):
+        raise ModelError(f"{name}: {fault}")
+    if unfit := _not_full_attention(model, config.get_text_config(), longest):
         raise ModelError(f"{name}: {unfit}; only full attention can be rolled back")
 
 
-def _not_full_attention(model: Any, config: Any) -> str | None:
+def _not_full_attention(model: Any, config: Any, longest: float) -> str | None:
     """What a model has instead of full attention to all earlier tokens, in words; None if it has full attention."""
     if getattr(model, "_is_stateful", False):
         return "it keeps a state"
     kinds = getattr(config, "layer_types", None)
     if kinds and set(kinds) != {"full_attention"}:
         return f"layers of kind {', '.join(sorted(set(kinds)))}"
-    context = stated_context(config)
-    if (switch := switching_context(config)) < context:
-        return f"longrope turns all of a text's positions at {switch:,} tokens, of {context:,}"
-    for length, key in boundaries(config).items():
+    context = min(longest, stated_context(config))
+    for length, key in boundaries(config, longest).items():
         if key == "sliding_window":  # our own masks would take the place of the window's
             return f"layers that see a window of {length:,} tokens, of {context:,}"
         if length > REACH:  # what is nearer is tried once the model is loaded
@@ -78,14 +86,19 @@ def _not_full_attention(model: Any, config: Any) -> str | None:
 
 
 def load_model(
-    checkpoint: Checkpoint, dtype: str, device: str, attention: str = "sdpa", trust_remote_code: bool = False
+    checkpoint: Checkpoint,
+    dtype: str,
+    device: str,
+    attention: str = "sdpa",
+    trust_remote_code: bool = False,
+    context: int | None = None,
 ) -> Any:
     """A causal LM in evaluation mode; `device` is a torch device or a device map of transformers.
 
-    `dtype` "auto" takes the checkpoint's own type; a GGUF file is dequantised, to float32. ModelError, in one line, if
-    it cannot be loaded.
+    Its texts will have at most `context` tokens. `dtype` "auto" takes the checkpoint's own type; a GGUF file is
+    dequantised, to float32. ModelError, in one line, if it cannot be loaded.
     """
-    config = load_config(checkpoint, trust_remote_code)
+    config = load_config(checkpoint, trust_remote_code, context)
     if device != "cpu" and not torch.cuda.is_available():
         raise ModelError(f"device {device!r}: torch sees no GPU here")
     with one_line(checkpoint):

@@ -11,7 +11,7 @@ import torch
 from specloss.common.provenance import EXACT
 from specloss.models.calling.probe import Passed, probe
 from specloss.models.checkpoint import Checkpoint, ModelError, fingerprint, locate
-from specloss.models.context import head_note, pair_context
+from specloss.models.context import check_context, context_note, head_note, pair_context
 from specloss.models.eagle3 import load_head
 from specloss.models.loading import DEVICE_MAPS, eos_ids, ignored_settings, load_model, load_tokenizer
 from specloss.models.tokenizers import check_models, tokenizer_difference
@@ -24,9 +24,9 @@ class LoadedPair:
 
     `target` is a causal LM; `draft` is one too, or in a pair of kind eagle3 an EAGLE-3 head
     (`models.eagle3.Eagle3Head`). `vocab` is the number of shared ids: padded vocabularies may differ, and tokens
-    outside the shared prefix get no probability. `context` is the number of tokens that both models can hold.
-    `eos_ids` end a sequence. `about` says what was loaded, for the metadata of cells; `notes` are remarks for the user,
-    one line each; `names` is what the config calls the two.
+    outside the shared prefix get no probability. `context` is the most tokens that a text may have: what both models
+    can hold, or less if so asked. `eos_ids` end a sequence. `about` says what was loaded, for the metadata of cells;
+    `notes` are remarks for the user, one line each; `names` is what the config calls the two.
     """
 
     target: Any
@@ -64,6 +64,7 @@ def load_pair(
     device: str = "auto",
     attention: str = "sdpa",
     eos: Sequence[int | str] | None = None,
+    context: int | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedPair:
     """Load a pair from hub ids, local folders or GGUF files; the arguments are the keys of a pair in a config.
@@ -83,16 +84,17 @@ def load_pair(
         _check_same(sources, tokenizer, load_tokenizer(sources[1], trust_remote_code))
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    first = load_model(sources[0], dtype, device, attention, trust_remote_code)
+    first = load_model(sources[0], dtype, device, attention, trust_remote_code, context)
     if kind == "eagle3":
         second = load_head(draft, first, revision=draft_revision)
     else:
         near = str(first.device) if device in DEVICE_MAPS else device
-        second = load_model(sources[1], dtype, near, attention, trust_remote_code)
+        second = load_model(sources[1], dtype, near, attention, trust_remote_code, context)
     configs = [model.config.get_text_config() for model in (first, second)]
-    probe(sources[0], first, dtype, attention, second if kind == "eagle3" else None)
+    check_context(kind, *configs, context)
+    probe(sources[0], first, dtype, attention, second if kind == "eagle3" else None, context)
     if kind == "draft" and sources[1] != sources[0]:
-        probe(sources[1], second, dtype, attention)
+        probe(sources[1], second, dtype, attention, context=context)
     sizes = [config.vocab_size for config in configs]
     ends = eos_ids(first, tokenizer, eos)
     if fault := vocabulary_fault(*sizes, tokenizer.get_vocab(), tokenizer.get_added_vocab(), ends):
@@ -100,7 +102,9 @@ def load_pair(
     loaded = zip(("target", "draft"), sources, (first, second), strict=True)
     about = {role: describe_model(source, model) for role, source, model in loaded}
     notes = [note for role, source in zip(about, sources, strict=True) for note in _notes(source, about[role])]
-    if kind == "eagle3" and (note := head_note(draft, *configs)):
+    longest = pair_context(kind, *configs, context)
+    notes += filter(None, map(context_note, (target, draft), configs, (longest, longest)))
+    if kind == "eagle3" and (note := head_note(draft, *configs, context)):
         notes.append(note)
     if rough := sorted({about[role]["dtype"] for role in about} - set(EXACT)):
         notes.append(
@@ -112,7 +116,7 @@ def load_pair(
         draft=second,
         tokenizer=tokenizer,
         vocab=min(sizes),
-        context=pair_context(kind, *configs),
+        context=longest,
         eos_ids=ends,
         kind=kind,
         about=about | {"attention": attention},
@@ -121,14 +125,27 @@ def load_pair(
     )
 
 
-def probe_checkpoint(source: Checkpoint, dtype: str, device: str, attention: str, trust_remote_code: bool) -> None:
-    """Load and probe a model, unless it has passed before or needs a GPU that is not here. ModelError, in one line."""
+def probe_checkpoint(
+    source: Checkpoint,
+    dtype: str,
+    device: str,
+    attention: str,
+    trust_remote_code: bool,
+    context: int | None = None,
+    head: Checkpoint | None = None,
+) -> None:
+    """Load and probe a model, with its `head` if it has one, as `load_pair` does.
+
+    Does nothing if the model has passed before or needs a GPU that is not here. ModelError, in one line.
+    """
     if device != "cpu" and not (gpu := torch.cuda.is_available()) and device != "auto":
         return
     if device == "auto":
         device = "cuda" if gpu else "cpu"
-    if not Passed(source, dtype, attention, "cpu" if device == "cpu" else "cuda", tree=False):
-        probe(source, load_model(source, dtype, device, attention, trust_remote_code), dtype, attention)
+    kind = "cpu" if device == "cpu" else "cuda"
+    if not Passed(source, dtype, attention, kind, tree=head is not None, context=context):
+        model = load_model(source, dtype, device, attention, trust_remote_code, context)
+        probe(source, model, dtype, attention, load_head(head.place, model) if head else None, context)
 
 
 def _check_same(sources: Sequence[Checkpoint], *tokenizers: Any) -> None:

@@ -15,9 +15,12 @@ REACH = 512  # tokens up to which a probe of the loaded model goes, at the price
 _BOUNDARY = re.compile(r"(sliding|local|attention|attn).*(window|chunk)|window_size|chunk_size|floor_scale|block_size")
 
 
-def boundaries(config: Any) -> dict[int, str]:
-    """Lengths, shorter than the context, from which a model may attend otherwise, with the key that names each."""
-    text, context = _text(config), effective_context(config)
+def boundaries(config: Any, context: float = math.inf) -> dict[int, str]:
+    """Lengths, shorter than the longest text, from which a model may attend otherwise, with the key that names each.
+
+    Texts are as long as the model can hold, and no longer than `context` tokens.
+    """
+    text, context = _text(config), min(context, effective_context(config))
     values = text if isinstance(text, Mapping) else vars(text)
     kinds = _get(text, "layer_types")
     full = bool(kinds) and set(kinds) == {"full_attention"}  # then no window of its config is in use
@@ -55,6 +58,23 @@ def switching_context(config: Any) -> int | float:
         if (settings.get("rope_type") or settings.get("type")) in ("longrope", "su")
     )
     return min((limit for limit in limits if _is_count(limit)), default=math.inf)
+
+
+def switching_fault(config: Any, context: float = math.inf) -> str | None:
+    """What is wrong with texts of `context` tokens under longrope, in words; None without it, or if it stays short."""
+    longest, switch = min(context, stated_context(config)), switching_context(config)
+    if longest <= switch:
+        return None
+    return (
+        f"longrope turns all of a text's positions at {switch} tokens, of {longest}; set the pair's key 'context' to "
+        f"{switch} or less"
+    )
+
+
+def scales_with_text(config: Any) -> bool:
+    """Whether rotary frequencies depend on the length of a text."""
+    kinds = {settings.get("rope_type") or settings.get("type") for settings in _rotations(_text(config))}
+    return not kinds.isdisjoint(("dynamic", "longrope", "su"))
 
 
 def _rotations(config: Any) -> Iterator[Mapping[str, Any]]:

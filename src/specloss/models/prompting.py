@@ -73,18 +73,24 @@ def tokenize(tokenizer: Any, text: str) -> list[int]:
 
 
 def check_prompts(
-    items: Sequence[Item], chat: str, kind: str, target: str, draft: str, trust_remote_code: bool = False
+    items: Sequence[Item],
+    chat: str,
+    kind: str,
+    target: str,
+    draft: str,
+    trust_remote_code: bool = False,
+    context: int | None = None,
 ) -> None:
     """Encode what may not fit, if the target is a local folder; of others the tokens are known once it is loaded.
 
     PromptError for a chat that its tokenizer has no template for, and for a prompt that does not fit the context of the
-    pair, of this `kind`, as far as its models are local.
+    pair, of this `kind` and with this `context` of its own, as far as its models are local.
     """
     checkpoint = locate(target)
     found = [x.config if x.local and not x.gguf else None for x in (checkpoint, locate(draft))]
     if found[0] is None:
         return
-    context = pair_context(kind, *found)
+    context = pair_context(kind, *found, context)
     doubtful = [item for number, item in enumerate(items) if _doubtful(item, context, chat, first=number == 0)]
     if not doubtful:
         return

@@ -15,6 +15,7 @@ otherwise at single positions, so there the median position of a forward counts.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterator
 from functools import cache
@@ -36,18 +37,23 @@ _NEW = 5  # tokens of a block
 _PLAIN = 40  # tokens of the longer row where the config names no boundary
 
 
-def probe(source: Checkpoint, model: Any, dtype: str, attention: str, head: Any = None) -> None:
+def probe(
+    source: Checkpoint, model: Any, dtype: str, attention: str, head: Any = None, context: int | None = None
+) -> None:
     """ModelError, in one line, if a loaded model's cached forward is not its own; with a `head` on a tree, too.
+
+    Tried with texts of at most `context` tokens.
 
     What has passed with the same weights, type, attention, device and code is not tried again.
     """
     commit = getattr(model.config, "_commit_hash", None)
-    known = Passed(source, dtype, attention, model.device.type, head is not None, commit)
+    known = Passed(source, dtype, attention, model.device.type, head is not None, commit, context)
     if known:
         return
     try:
-        for boundary in _lengths(model.config):
-            _Probe(model, boundary, head).run()
+        longest = context or math.inf
+        for boundary in _lengths(model.config, longest):
+            _Probe(model, boundary, head, longest).run()
     except ModelError as error:
         raise ModelError(f"{source.name}: {error}; it cannot be decoded here") from None
     except Exception as error:  # whatever a model's code raises when it is called as decoding calls it
@@ -57,19 +63,19 @@ def probe(source: Checkpoint, model: Any, dtype: str, attention: str, head: Any 
     known.add()
 
 
-def _lengths(config: Any) -> Iterator[int]:
+def _lengths(config: Any, longest: float) -> Iterator[int]:
     """Lengths that the longer row crosses."""
-    found = sorted(boundary for boundary in boundaries(config) if boundary <= REACH)
+    found = sorted(boundary for boundary in boundaries(config, longest) if boundary <= REACH)
     yield from found or [_PLAIN]
 
 
 class _Probe:
     """Two rows: one that crosses the length `boundary` within a block, one of a third of it."""
 
-    def __init__(self, model: Any, boundary: int, head: Any) -> None:
+    def __init__(self, model: Any, boundary: int, head: Any, longest: float) -> None:
         text = model.config.get_text_config()
         self.model, self.head, self.device = model, head, model.device
-        room = effective_context(model.config) - 2 * _NEW
+        room = min(longest, effective_context(model.config)) - 2 * _NEW
         start = int(max(2, min(boundary - 2, room)))
         self.length = torch.tensor([start, max(1, start // 3)], device=self.device)
         time = -(-(start + 4 * _NEW) // 32) * 32
@@ -159,10 +165,17 @@ class Passed:
     """Whether a model has passed before: an empty file of the fingerprint's name in the user's cache folder."""
 
     def __init__(
-        self, source: Checkpoint, dtype: str, attention: str, device: str, tree: bool, commit: str | None = None
+        self,
+        source: Checkpoint,
+        dtype: str,
+        attention: str,
+        device: str,
+        tree: bool,
+        commit: str | None = None,
+        context: int | None = None,
     ) -> None:
         weights = fingerprint(source.name) or commit
-        about = (weights, source.gguf, dtype, attention, device, tree, *_versions())
+        about = (weights, source.gguf, dtype, attention, device, tree, context, *_versions())
         self.path = None
         if weights:
             folder = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
